@@ -11,6 +11,7 @@ from figures import FLOOR, FLOOR_PLAIN, RSLOCK, Figures, ratio
 from goals import goals
 from markdown import failure, micros, name, table
 from scale.page import section as scale_section
+from semaphores.page import section as semaphores_section
 from shared.page import section as shared_section
 
 Summaries = dict[str, dict[str, Any]]
@@ -23,6 +24,7 @@ def page(
     scale: dict[str, Any] | None = None,
     elections: dict[str, Any] | None = None,
     shared: dict[str, Any] | None = None,
+    semaphores: dict[str, Any] | None = None,
 ) -> str:
     parts = [
         _introduction(figures),
@@ -38,6 +40,7 @@ def page(
         _waiting(),
         *([elections_section(elections)] if elections else []),
         *([shared_section(shared)] if shared else []),
+        *([semaphores_section(semaphores)] if semaphores else []),
     ]
     return "\n\n".join(parts) + "\n"
 

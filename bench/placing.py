@@ -47,3 +47,13 @@ def among_servers() -> Iterator[None]:
     yield
     if PIN and len(_CPUS) >= 2:
         os.sched_setaffinity(0, _CPUS[_MIDDLE:])
+
+
+@contextmanager
+def anywhere() -> Iterator[None]:
+    """Processes that are started in the `with` block run on all CPUs."""
+    if PIN and len(_CPUS) >= 2:
+        os.sched_setaffinity(0, _CPUS)
+    yield
+    if PIN and len(_CPUS) >= 2:
+        os.sched_setaffinity(0, _CPUS[_MIDDLE:])

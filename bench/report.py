@@ -12,6 +12,7 @@ from parameters import RESULTS, ROOT
 from plots import draw
 from scale.plots import draw as draw_scale
 from scale.settings import RESULTS as SCALE
+from semaphores.settings import RESULTS as SEMAPHORES
 from shared.settings import RESULTS as SHARED
 
 BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
@@ -72,7 +73,9 @@ def main() -> None:
     scale = json.loads(SCALE.read_text()) if SCALE.exists() else None
     elections = json.loads(ELECTIONS.read_text()) if ELECTIONS.exists() else None
     shared = json.loads(SHARED.read_text()) if SHARED.exists() else None
-    (ROOT / "docs" / "performance.md").write_text(page(figures, scale, elections, shared))
+    semaphores = json.loads(SEMAPHORES.read_text()) if SEMAPHORES.exists() else None
+    text = page(figures, scale, elections, shared, semaphores)
+    (ROOT / "docs" / "performance.md").write_text(text)
     draw(figures, ROOT / "docs" / "pictures")
     if scale:
         draw_scale(scale, ROOT / "docs" / "pictures")

@@ -176,6 +176,67 @@ export interface LockOptions extends CommonOptions {
   signal?: AbortSignal | undefined
 }
 
+/** Options of a semaphore. Durations in milliseconds. */
+export interface SemaphoreOptions extends CommonOptions {
+  /** The largest number of permits that are held at the same time: 1 to 1,024. All clients should use the same. */
+  limit: number
+  /** The number of permits that each acquire gets, all or none: 1 to the limit. Default: 1. */
+  permits?: number | undefined
+}
+
+/** Options of one acquire of a semaphore. */
+export interface SemaphoreAcquireOptions {
+  /** Cancels the acquire: the promise rejects with the signal's reason, and no permit stays held on the nodes. */
+  signal?: AbortSignal | undefined
+  /** The maximum time in ms to wait while others hold too many permits. Default: that of the semaphore. */
+  wait?: number | null | undefined
+  /** The number of permits, all or none: 1 to the limit. Default: that of the semaphore. */
+  permits?: number | undefined
+}
+
+/**
+ * The permits of a resource, of which at most `limit` are held at the same time, by all clients together. It holds nothing
+ * until it is acquired; each acquire has a lease of its own. Created by {@link Client.semaphore}.
+ *
+ * The permits are independent of the lock on the same resource. Semaphores are not re-entrant: code that acquires twice
+ * gets two permits, or waits for itself.
+ */
+export class Semaphore {
+  private constructor()
+  /** The resource whose permits are acquired. */
+  readonly resource: string
+  /** The largest number of permits that are held at the same time. */
+  readonly limit: number
+  /** The number of permits that each acquire gets by default. */
+  readonly permits: number
+  /**
+   * Acquires the permits, all or none. Waits for up to `wait` while others hold too many. Waiters are served in the order of
+   * their arrival, so that one that wants several permits is not overtaken forever. {@link Lease.slots} has the numbers of
+   * the permits.
+   *
+   * Rejects with {@link LockTimeoutError} if others held too many permits for the whole `wait`, with {@link QuorumError} if
+   * too few nodes can vote and still cannot after `connectTimeout` or `wait`, whichever is shorter, with
+   * {@link ConfigError} for an invalid option, and with {@link ClosedError} if the client is closed.
+   */
+  acquire(options?: SemaphoreAcquireOptions): Promise<Lease>
+  /**
+   * Tries once to acquire the permits, without waiting. Resolves to `null` if others hold too many, or if several clients
+   * try at the same time and none of them gets a majority. Otherwise, it works like `acquire`.
+   */
+  tryAcquire(options?: Pick<SemaphoreAcquireOptions, 'signal'>): Promise<Lease | null>
+  /**
+   * Holds the permits while `work` runs, and resolves to its result. Rejects like {@link Client.using}.
+   */
+  using<T>(work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  using<T>(options: SemaphoreAcquireOptions, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  /**
+   * Asks all nodes who holds the permits, how many are free, and how many clients wait. Changes nothing on the nodes. The
+   * result may be out of date when it arrives. Rejects with {@link QuorumError} if fewer than a majority of the nodes
+   * answer, and with {@link ClosedError} if the client is closed.
+   */
+  status(): Promise<SemaphoreStatus>
+}
+
 /**
  * A held lock. Any code that has the lease can use, extend and release it. It is renewed automatically
  * (unless `autoExtend` is false) until it is released, or has been held for `maxHold`. A lease does not
@@ -203,7 +264,8 @@ export class Lease implements AsyncDisposable {
   readonly holder: string
   /**
    * The fencing token: larger than that of every earlier lease of the resource, below 2^53. Send it
-   * with every write, and let the storage refuse a smaller one than it has seen. Throws
+   * with every write, and let the storage refuse a smaller one than it has seen. Permits of a
+   * semaphore have an order for each slot only: let the storage keep the largest fence of each. Throws
    * {@link ConfigError} for a lease of several resources: use `fences`.
    */
   readonly fence: number
@@ -212,6 +274,13 @@ export class Lease implements AsyncDisposable {
    * resource may have any name, such as `__proto__`. Each read returns a new object.
    */
   readonly fences: Readonly<Record<string, number>>
+  /**
+   * The numbers of the permits of a semaphore, in ascending order: each is 0 to `limit` - 1, and no other valid lease of the
+   * semaphore has it, so it can serve as the number of a worker. Empty for a lease of a lock.
+   */
+  readonly slots: readonly number[]
+  /** The only one of `slots`. Throws {@link ConfigError} if there are several, or none because it is a lease of a lock. */
+  readonly slot: number
   /** The mode of the resources; `null` if it is not the same for all of them. */
   readonly mode: Mode | null
   /** The mode of each resource. A frozen object without a prototype, like `fences`. */
@@ -484,6 +553,53 @@ export interface Status {
   readonly nodes: readonly NodeStatus[]
 }
 
+/** The holder of one permit of a semaphore: a majority of the nodes has its token. */
+export interface PermitHolder {
+  /** The number of the permit. */
+  readonly slot: number
+  /** The name of the holder: what it calls itself; `null` if it has none. */
+  readonly holder: string | null
+  /**
+   * The first 8 characters of its token, which tell holders apart. A lease of several permits has one token. The rest is
+   * secret.
+   */
+  readonly token: string
+  /** The largest fencing token of the permit; `null` if the nodes have forgotten it. */
+  readonly fence: number | null
+  /**
+   * The time in ms until a majority of the nodes has the permit no more, if it is not extended; `null` if it is unknown.
+   */
+  readonly remaining: number | null
+}
+
+/** What one node reports of a semaphore. */
+export interface PermitNode {
+  /** The node's URL, without user and password. */
+  readonly address: string
+  /** `confirmed` if the node answered. Any other outcome says why it gave no report. */
+  readonly outcome: NodeReport['outcome']
+  /** Details, such as the server's error text; may be empty. */
+  readonly detail: string
+  /** The number of permits that are held there; `null` if the node did not answer. */
+  readonly held: number | null
+}
+
+/** The status of a semaphore: the result of {@link Semaphore.status}. */
+export interface SemaphoreStatus {
+  /** The name of the resource. */
+  readonly resource: string
+  /** The limit of the semaphore that was asked for. */
+  readonly limit: number
+  /** The number of permits below the limit that are free on a majority of the nodes. */
+  readonly free: number
+  /** The number of clients that wait for permits: the length of the longest queue. */
+  readonly waiters: number
+  /** The holders, in the order of their slots. Those at or above the limit belong to clients with a larger limit. */
+  readonly holders: readonly PermitHolder[]
+  /** The nodes, in the order of the client's list. */
+  readonly nodes: readonly PermitNode[]
+}
+
 /** A histogram of durations. */
 export interface Histogram {
   /** The number of durations. */
@@ -667,6 +783,16 @@ export class Client implements AsyncDisposable {
     options: LockOptions,
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
+  /**
+   * Returns the semaphore of a resource: at most `limit` permits of it are held at the same time, by all clients together.
+   * Does not acquire any. All clients should use the same limit; while they differ, the largest is in force.
+   *
+   * The options other than `limit` and `permits` are those of `lock`, by default those of the client; `wait` is the maximum
+   * time in ms that an acquire waits while others hold too many permits.
+   *
+   * Throws {@link ConfigError} for an invalid resource or option.
+   */
+  semaphore(resource: string, options: SemaphoreOptions): Semaphore
   /**
    * Resolves to whether the lock is held on so many nodes that it could not be acquired now; for several
    * resources, whether any of them is. `mode` is that in which it would be acquired: see {@link LockOptions}. Rejects with

@@ -213,6 +213,14 @@ class Lease {
     return byResource(this.resources, this.#native.fences())
   }
 
+  get slots() {
+    return this.#native.slots
+  }
+
+  get slot() {
+    return unwrap(this.#native.slot())
+  }
+
   get mode() {
     return this.#native.mode
   }
@@ -336,6 +344,12 @@ function statusOf(json) {
   return { ...status, since, readers: readers.map(readerOf), remaining, nodes: nodes.map(nodeOf) }
 }
 
+/** Converts the status of a semaphore from JSON of the core. */
+function semaphoreStatusOf(json) {
+  const { holders, ...status } = camelCase(JSON.parse(json))
+  return { ...status, holders: holders.map(({ expiresInMs, ...holder }) => ({ ...holder, remaining: expiresInMs })) }
+}
+
 class Diagnosis {
   #text
 
@@ -410,6 +424,98 @@ async function* leaders(watch, signal) {
   }
 }
 
+/**
+ * Acquires with `start`, a method of the addon, within the tracing channel. Resolves to a lease, or to null if a try
+ * finds that others hold the lock.
+ */
+function traced(client, resources, options, start, site) {
+  const acquire = async () => {
+    listen()
+    const lease = unwrap(await begin(options, start), site)
+    return lease && new Lease(lease)
+  }
+  return isObserved() ? acquiring.tracePromise(acquire, { client, resources }) : acquire()
+}
+
+/** Starts an operation with the options apart from the signal, and resolves to its result. */
+function begin(options, start) {
+  if (options === undefined) return resultOf(start())
+  const { signal: given, ...rest } = optionsOf(options)
+  const signal = signalOf(given)
+  if (signal?.aborted) throw signal.reason
+  const number = start(rest)
+  return signal ? resultUnlessAborted(number, signal) : resultOf(number)
+}
+
+/** Calls `work` with a lease, and releases the lease. Resolves to the result of `work`. */
+async function resultUnder(lease, work) {
+  let result
+  try {
+    result = await work(lease)
+    checkResult(result)
+  } catch (error) {
+    // Without options, `release` never rejects, so the error of the work is never replaced.
+    await lease.release()
+    throw error
+  }
+  await lease[Symbol.asyncDispose]()
+  return result
+}
+
+class Semaphore {
+  #client
+  #native
+
+  constructor(client, native) {
+    this.#client = client
+    this.#native = native
+    refuseCloning(this, 'a Semaphore works only in the thread that created it: create one in each thread')
+  }
+
+  get resource() {
+    return this.#native.resource
+  }
+
+  get limit() {
+    return this.#native.limit
+  }
+
+  get permits() {
+    return this.#native.permits
+  }
+
+  async acquire(options) {
+    const site = callSite()
+    const given = options && optionsNamed(['signal', 'wait', 'permits'], options)
+    return this.#traced(given, (rest) => this.#native.acquire(rest), site)
+  }
+
+  async tryAcquire(options) {
+    const site = callSite()
+    const given = options && optionsNamed(['signal'], options)
+    return this.#traced(given, () => this.#native.tryAcquire(), site)
+  }
+
+  async using(options, work) {
+    if (work === undefined && typeof options === 'function') [options, work] = [undefined, options]
+    checkWork(work)
+    return resultUnder(await this.acquire(options), work)
+  }
+
+  async status() {
+    const site = callSite()
+    return semaphoreStatusOf(...unwrap(await resultOf(this.#native.status()), site))
+  }
+
+  [inspect.custom](_, options) {
+    return `Semaphore ${inspect({ resource: native.shortened(this.resource), limit: this.limit }, options)}`
+  }
+
+  #traced(options, start, site) {
+    return traced(this.#client, [this.resource], options, start, site)
+  }
+}
+
 class Client {
   #native
 
@@ -447,17 +553,12 @@ class Client {
     const { mode } = optionsOf(options)
     checkWork(work)
     const lease = await this.lock(resources, options)
-    let result
-    try {
-      result = await (mode === undefined ? work(lease) : inBlock(this, lease, work))
-      checkResult(result)
-    } catch (error) {
-      // Without options, `release` never rejects, so the error of the work is never replaced.
-      await lease.release()
-      throw error
-    }
-    await lease[Symbol.asyncDispose]()
-    return result
+    return resultUnder(lease, mode === undefined ? work : (held) => inBlock(this, held, work))
+  }
+
+  semaphore(resource, options) {
+    const { limit, ...rest } = optionsOf(options, 'limit', 10)
+    return new Semaphore(this, unwrap(this.#native.semaphore(nameOf(resource), limit, rest)))
   }
 
   async locked(resources, options) {
@@ -471,7 +572,7 @@ class Client {
     listen()
     // The core refuses an empty text like any other that is none.
     const given = typeof text === 'string' ? text : ''
-    return new Lease(unwrap(await this.#begin(options, (rest) => this.#native.adopt(given, rest)), site))
+    return new Lease(unwrap(await begin(options, (rest) => this.#native.adopt(given, rest)), site))
   }
 
   async elect(resource, options, lead) {
@@ -482,7 +583,7 @@ class Client {
     const name = nameOf(resource)
     listen()
     for (;;) {
-      const lease = new Lease(unwrap(await this.#begin(options, (rest) => this.#native.elect(name, rest)), site))
+      const lease = new Lease(unwrap(await begin(options, (rest) => this.#native.elect(name, rest)), site))
       const led = await underLease(lease, signal, lead)
       if (led) return led.result
     }
@@ -533,32 +634,9 @@ class Client {
   }
 
   #traced(method, resources, options, site) {
-    if (!isObserved()) return this.#acquire(method, resources, options, site)
-    const context = { client: this, resources: namesOf(resources) }
-    return acquiring.tracePromise(() => this.#acquire(method, resources, options, site), context)
-  }
-
-  /** Acquires with a method of the addon. Resolves to a lease, or to null if `tryAcquire` finds that others hold it. */
-  async #acquire(method, resources, options, site) {
-    const lease = unwrap(await this.#result(method, resources, options), site)
-    return lease && new Lease(lease)
-  }
-
-  #result(method, resources, options) {
-    listen()
     const names = namesOf(resources)
     const block = method === 'acquire' ? blockWith(this, names) : undefined
-    return this.#begin(options, (rest) => this.#native[method](names, rest, block))
-  }
-
-  /** Starts an operation with the options apart from the signal, and resolves to its result. */
-  #begin(options, start) {
-    if (options === undefined) return resultOf(start())
-    const { signal: given, ...rest } = optionsOf(options)
-    const signal = signalOf(given)
-    if (signal?.aborted) throw signal.reason
-    const number = start(rest)
-    return signal ? resultUnlessAborted(number, signal) : resultOf(number)
+    return traced(this, names, options, (rest) => this.#native[method](names, rest, block), site)
   }
 }
 
@@ -572,4 +650,5 @@ module.exports = {
   LockTimeoutError,
   QuorlockError,
   QuorumError,
+  Semaphore,
 }

@@ -12,4 +12,5 @@ export const {
   LockTimeoutError,
   QuorlockError,
   QuorumError,
+  Semaphore,
 } = exported

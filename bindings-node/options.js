@@ -40,9 +40,9 @@ function isPlain(given) {
   return prototype === null || (Object.hasOwn(prototype, 'hasOwnProperty') && Object.getPrototypeOf(prototype) === null)
 }
 
-/** Suggests what the caller may have meant by an argument that is not an object. */
-function advice(given) {
-  if (typeof given === 'number') return `; if it is the ttl in ms, write { ttl: ${given} }`
+/** Suggests what the caller may have meant by an argument that is not an object. `first` is the most frequent option. */
+function advice(given, first) {
+  if (typeof given === 'number') return `; if it is the ${first === 'ttl' ? 'ttl in ms' : first}, write { ${first}: ${given} }`
   if (typeof given === 'function') return '; `using` takes a function, as its last argument'
   if (typeof given === 'string') return '; several resources, or nodes, are one array: the first argument'
   if (isSignal(given)) return '; write { signal }'
@@ -50,13 +50,13 @@ function advice(given) {
 }
 
 /** Returns the options, or an empty object if they are undefined. The core checks their names and values. */
-function optionsOf(given) {
+function optionsOf(given, first = 'ttl', example = 10_000) {
   if (given === undefined) return {}
   if (isPlain(given)) {
     warnAboutUnit(given.ttl)
     return given
   }
-  throw new ConfigError(`options must be a plain object, such as { ttl: 10000 }, not ${shown(given)}${advice(given)}`)
+  throw new ConfigError(`options must be a plain object, such as { ${first}: ${example} }, not ${shown(given)}${advice(given, first)}`)
 }
 
 /**

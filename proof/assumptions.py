@@ -82,6 +82,11 @@ def axioms(s: State) -> dict[str, Term]:
                 both(s.parent(a) != a, s.uses(a, resource) == s.uses(s.parent(a), resource)),
             )
         ),
+        "an adopter or upgrade has the limit of that lease": s.every(
+            lambda a: implies(
+                either(s.adopter(a), s.upgrader(a)), s.limit(a) == s.limit(s.parent(a))
+            )
+        ),
         "an upgrade is exclusive and no adopter": s.every(
             lambda resource, a: implies(
                 s.upgrader(a),

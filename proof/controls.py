@@ -10,9 +10,10 @@ from __future__ import annotations
 from proof import properties
 from proof.changes import both_changes, but, without, without_axiom
 from proof.control import Control
-from proof.logic import both, changed, choose, either, implies, mapped, negated
+from proof.logic import both, changed, choose, implies, mapped, negated
 from proof.mode_controls import MODE_CONTROLS
 from proof.runs import LOOKS, ROUND, violates
+from proof.semaphore_controls import SEMAPHORE_CONTROLS
 from proof.step import ASSUMED
 from proof.systems import GUARD, KEPT, MEMORY
 
@@ -37,7 +38,7 @@ CONTROLS = (
         "Two majorities need not share a node: a quorum one too small, or different node lists.",
         MEMORY,
         without_axiom("any two majorities share a node"),
-        {"property": {"distinct_slots", "exclusion", "one_adopter", "one_valid_adopter"}},
+        {"property": {"exclusion", "one_adopter", "one_valid_adopter"}},
         "begin_round grant count_vote fix_fence win begin_round grant count_vote fix_fence win",
     ),
     Control(
@@ -174,29 +175,6 @@ CONTROLS = (
         ),
         {"grant": {"keys_exclude", "one_live_promise", "promises_are_kept"}},
         f"{ROUND} {ROUND}",
-    ),
-    Control(
-        "counted semaphore",
-        "A node counts the members of a set, and admits two, instead of a lock for each slot.",
-        MEMORY,
-        but(
-            "grant",
-            lambda s, node, attempt, **_: {
-                "all resources are free": s.every(
-                    lambda resource, b, c: negated(
-                        both(
-                            s.uses(attempt, resource),
-                            s.holds(node, resource, b),
-                            s.holds(node, resource, c),
-                            either(b != c, b == attempt),
-                        )
-                    )
-                )
-            },
-        ),
-        {"grant": {"keys_exclude", "one_live_promise", "promises_are_kept"}},
-        f"{ROUND} {ROUND} {ROUND}",
-        lambda s: s.every(lambda a: both(s.valid(a), s.writes(a, s.first(a)))),
     ),
     Control(
         "(c) broken",
@@ -500,4 +478,5 @@ CONTROLS = (
         violates(properties.one_valid_adopter),
     ),
     *MODE_CONTROLS,
+    *SEMAPHORE_CONTROLS,
 )

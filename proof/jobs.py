@@ -10,6 +10,7 @@ from time import monotonic
 from proof import check, second
 from proof.control import Control
 from proof.controls import CONTROLS
+from proof.counting import count_questions
 from proof.report import Report
 from proof.runs import RUNS
 from proof.search import broken, repeat, search
@@ -31,6 +32,7 @@ FEW = {
     "Attempt": 3,
     "Extension": 2,
     "Resource": 1,
+    "Semaphore": 1,
     "Nodes": 2,
 }
 """How many things there are where a claim that a control breaks is refuted. What fails there also
@@ -72,6 +74,16 @@ def prove_lemmas() -> Report:
         if ask(question.terms[:-1]).result != "sat":
             wrong.append(f"lemma: {question.claim}: the premises contradict one another")
     return Report("lemmas", number, monotonic() - began, wrong)
+
+
+def prove_counts() -> Report:
+    """Proves that small numbers of permits are at most the limit."""
+    began, wrong, number = monotonic(), [], 0
+    for question in count_questions():
+        number += 1
+        if ask(question.terms).result != "unsat":
+            wrong.append(f"permits: {question.claim}: not proved")
+    return Report("permits are at most the limit", number, monotonic() - began, wrong)
 
 
 def differences(it: Control, asked: Callable[..., Iterable[check.Question]]) -> list[str]:
@@ -161,4 +173,5 @@ def jobs(*, is_second: bool) -> list[tuple[Callable[..., Report], tuple[object, 
         *((prove, part) for part in parts),
         *((run, (position,)) for position in range(len(RUNS))),
         (prove_lemmas, ()),
+        (prove_counts, ()),
     ]

@@ -16,17 +16,10 @@ def exclusion(s: State) -> Term:
     )
 
 
-def distinct_slots(s: State) -> Term:
-    """Two valid permits of a semaphore have different slots, so there are as many slots at least.
-
-    A slot is a resource, and a permit an exclusive attempt for one: `first`.
-    """
-    return s.every(
-        lambda a, b: implies(
-            both(s.valid(a), s.valid(b), a != b, s.writes(a, s.first(a))),
-            s.first(a) != s.first(b),
-        )
-    )
+def usual_slots(s: State) -> Term:
+    """The slots of a valid lease are below the limit that its client has, and their keys are those
+    that all clients use. `counting.py` shows what follows for semaphores."""
+    return s.every(lambda a: implies(s.valid(a), both(s.is_in_limit(a), s.has_usual_keys(a))))
 
 
 def fences(s: State) -> Term:

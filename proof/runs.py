@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proof.logic import Term, both, negated
+from proof.logic import Term, both, implies, negated
 from proof.state import State
 from proof.systems import GUARD, KEPT, MEMORY, Formula, System
 
@@ -122,17 +122,40 @@ def shared_adopted(s: State) -> Term:
     )
 
 
-def two_slots(s: State) -> Term:
-    """Two exclusive leases of different resources are valid."""
+def all_permits(s: State) -> Term:
+    """All three slots of a semaphore are permits of exclusive leases of clients with the limits 1
+    and 3, one of which has two."""
+    return both(
+        s.every(lambda resource, second: s.semaphore(resource) == s.semaphore(second)),
+        s.every(
+            lambda resource: negated(
+                s.every(
+                    lambda a: negated(both(s.valid(a), s.uses(a, resource), s.writes(a, resource)))
+                )
+            )
+        ),
+        negated(
+            s.every(
+                lambda a, b: negated(both(s.valid(a), s.valid(b), s.limit(a) == 1, s.limit(b) == 3))
+            )
+        ),
+        s.every(lambda a: implies(s.valid(a), s.limit(a) <= 3)),
+    )
+
+
+def two_permits(s: State) -> Term:
+    """A lease is valid that has the slots of two others, which did not exclude each other."""
     return negated(
         s.every(
-            lambda a, b: negated(
+            lambda a, b, c: negated(
                 both(
-                    s.valid(a),
-                    s.valid(b),
+                    s.won(a),
+                    s.won(b),
                     a != b,
-                    s.writes(a, s.first(a)),
-                    s.writes(b, s.first(b)),
+                    s.excludes(a, c),
+                    s.excludes(b, c),
+                    negated(s.conflict(a, b)),
+                    s.valid(c),
                 )
             )
         )
@@ -251,7 +274,20 @@ RUNS = (
         f"{ROUND} {ROUND} finish begin_round swap swap count_vote count_vote fix_fence win",
         shared_adopted,
     ),
-    Run("two slots", MEMORY, f"{ROUND} {ROUND}", two_slots, {"Resource": 2}),
+    Run(
+        "all permits of a semaphore, for clients with different limits",
+        MEMORY,
+        f"{ROUND} {ROUND}",
+        all_permits,
+        {"Resource": 3},
+    ),
+    Run(
+        "a lease of two permits after one of each",
+        KEPT,
+        f"{ROUND} {ROUND} finish finish delete delete delete delete {ROUND}",
+        two_permits,
+        {"Resource": 2},
+    ),
     Run(
         "a lease of which a node forgets its part",
         MEMORY,

@@ -29,6 +29,7 @@ SIZES = {
     "Attempt": 3,
     "Extension": 1,
     "Resource": 1,
+    "Semaphore": 1,
     "Nodes": 8,
 }
 

@@ -16,14 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proof.logic import Function, Term, both, either, negated
+from proof.logic import Function, Term, both, either, implies, negated
 
-NODE, CLIENT, ATTEMPT, EXTENSION, RESOURCE, NODES = (
+NODE, CLIENT, ATTEMPT, EXTENSION, RESOURCE, SEMAPHORE, NODES = (
     "Node",
     "Client",
     "Attempt",
     "Extension",
     "Resource",
+    "Semaphore",
     "Nodes",
 )
 """The sorts of things: of each, there may be any number. `Nodes` are sets of nodes."""
@@ -36,7 +37,7 @@ VARIABLES = {
     **dict.fromkeys(["client"], CLIENT),
     **dict.fromkeys(["a", "b", "c"], ATTEMPT),
     **dict.fromkeys(["x"], EXTENSION),
-    **dict.fromkeys(["resource"], RESOURCE),
+    **dict.fromkeys(["resource", "second"], RESOURCE),
     **dict.fromkeys(["some", "others"], NODES),
 }
 """The sort of each variable that `State.every` may bind, by name."""
@@ -68,6 +69,13 @@ CONSTANTS: Mapping[str, Field] = {
     ),
     "common": _of(ATTEMPT, ATTEMPT, RESOURCE, meaning="Such a resource."),
     "first": _of(ATTEMPT, RESOURCE, meaning="One of the resources that the attempt is for."),
+    "semaphore": _of(
+        RESOURCE,
+        SEMAPHORE,
+        meaning="The semaphore that the resource is a slot of. A lock is one with a single slot.",
+    ),
+    "slot": _of(RESOURCE, NUMBER, meaning="The number of the slot."),
+    "limit": _of(ATTEMPT, NUMBER, meaning="The semaphore's limit, as the attempt's client has it."),
     "ttl": _of(ATTEMPT, TIME, meaning="The time for which nodes keep the key."),
     "validity": _of(
         ATTEMPT, TIME, meaning="The ttl less the drift, in the unit of `client_clock`."
@@ -236,6 +244,28 @@ class State:
     def locks(self, node: Term, resource: Term, attempt: Term) -> Term:
         """Whether the attempt is exclusive for a resource, for a node."""
         return both(self.writer(attempt, resource), negated(self.yields(node, attempt)))
+
+    def is_in_limit(self, attempt: Term) -> Term:
+        """Whether the numbers of the attempt's slots are below its limit."""
+        return self.every(
+            lambda resource: implies(
+                self.uses(attempt, resource),
+                both(self.slot(resource) >= 0, self.slot(resource) < self.limit(attempt)),
+            )
+        )
+
+    def has_usual_keys(self, attempt: Term) -> Term:
+        """Whether no slot of the attempt has another key, which other clients might use for it."""
+        return self.every(
+            lambda resource, second: implies(
+                both(
+                    self.uses(attempt, resource),
+                    self.semaphore(resource) == self.semaphore(second),
+                    self.slot(resource) == self.slot(second),
+                ),
+                resource == second,
+            )
+        )
 
     def is_past(self, attempt: Term) -> Term:
         """Whether the validity end that a round may win has passed."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from proof import properties
 from proof.assumptions import axioms, initial
-from proof.invariant import fences, guard, lock, modes, transfer
+from proof.invariant import fences, guard, lock, modes, semaphores, transfer
 from proof.logic import Term, negated
 from proof.state import State
 from proof.step import Transition
@@ -44,7 +44,7 @@ class System:
 
 EXCLUSION = (
     properties.exclusion,
-    properties.distinct_slots,
+    properties.usual_slots,
     properties.one_valid_adopter,
     properties.parents_end,
     properties.one_adopter,
@@ -55,7 +55,13 @@ FENCES = (
     properties.valid_fence,
     properties.adopters_fence,
 )
-BASE = (*lock.CONJUNCTS, *guard.CONJUNCTS, *transfer.CONJUNCTS, *modes.CONJUNCTS)
+BASE = (
+    *lock.CONJUNCTS,
+    *guard.CONJUNCTS,
+    *transfer.CONJUNCTS,
+    *modes.CONJUNCTS,
+    *semaphores.CONJUNCTS,
+)
 
 MEMORY = System(
     "assumption (c)",

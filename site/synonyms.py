@@ -20,9 +20,11 @@ SYNONYMS = {
         "blocking, queue, fairness, FIFO, retry, polling, pubsub, notification, try lock, "
         "non-blocking, starvation"
     ),
+    "semaphores.md": "counting semaphore, permits, concurrency limit, max concurrency, throttle",
+    "recipes/semaphores.md": "Snowflake, id generator, worker id, rate limit, per tenant",
     "sizing.md": "ttl, expiry, lock timeout, lease time, expire time, how long",
     "when-not-to-use.md": (
-        "semaphore, reentrant, read-write lock, RWLock, rate limit, shared lock, advisory lock"
+        "reentrant, read-write lock, RWLock, rate limit, shared lock, advisory lock"
     ),
     "comparison.md": "etcd, ZooKeeper, Consul, Redisson, alternatives",
     "troubleshooting.md": "debug, stuck lock, deadlock, stale lock, force unlock, error message",

@@ -8,12 +8,13 @@ from servers import Reply, Server, Servers
 
 
 def keys(servers: Servers) -> list[object]:
-    """Returns the keys on all nodes, except fence counters. A key is listed once for each node."""
+    """Returns the keys on all nodes, except fence counters and the indexes of semaphores, which
+    expire later. A key is listed once for each node."""
     found: list[object] = []
     for server in servers:
         reply = server.command("KEYS", "*")
         assert isinstance(reply, list)
-        found += [key for key in reply if not str(key).endswith(":fence")]
+        found += [key for key in reply if not str(key).endswith((":fence", ":permits"))]
     return found
 
 

@@ -51,7 +51,10 @@ _TARGET = CACHE / "java" / "target"
 
 JAVA = Ecosystem(
     directory="java",
-    inputs=["pom.xml", "src/main/java/Peer.java", "src/main/java/ReadWrite.java"],
+    inputs=[
+        "pom.xml",
+        *(f"src/main/java/{name}.java" for name in ("Peer", "ReadWrite", "Permits")),
+    ],
     steps=[["mvn", "--quiet", "--batch-mode", "compile", "dependency:copy-dependencies"]],
     program=["java", "-cp", f"{_TARGET / 'classes'}:{_TARGET / 'dependency'}/*", "Peer"],
     home=HERE,

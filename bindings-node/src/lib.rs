@@ -142,6 +142,21 @@ impl Client {
         settle(self.client.watch(resource).checked().map(|watch| Watch { watch, mailbox }))
     }
 
+    /// Returns a semaphore, or a failure if the resource or an option is invalid.
+    #[napi(catch_unwind)]
+    pub fn semaphore(
+        &self,
+        resource: String,
+        limit: Unknown<'_>,
+        options: Object<'_>,
+    ) -> Result<Either<Semaphore, Failure>> {
+        let limit = value(limit)?;
+        let semaphore = self.client.semaphore_as(Dialect::JavaScript, resource, &limit);
+        let semaphore = with_options(semaphore, Some(options))?;
+        let mailbox = Weak::clone(&self.mailbox);
+        Ok(settle(semaphore.checked().map(|semaphore| Semaphore { semaphore, mailbox })))
+    }
+
     /// Starts a check whether any of the resources is locked. The result is a boolean.
     #[napi(catch_unwind)]
     pub fn locked(&self, resources: Vec<String>, options: Option<Object<'_>>) -> Result<f64> {
@@ -218,6 +233,70 @@ impl Client {
     }
 }
 
+/// The native part of `Semaphore`.
+#[napi]
+pub struct Semaphore {
+    semaphore: quorlock::Semaphore,
+    mailbox: Weak<mailbox::Mailbox<Outcome>>,
+}
+
+#[napi]
+impl Semaphore {
+    #[napi(getter, catch_unwind)]
+    pub fn resource(&self) -> &str {
+        self.semaphore.resource()
+    }
+
+    #[napi(getter, catch_unwind)]
+    pub fn limit(&self) -> u32 {
+        self.semaphore.limit()
+    }
+
+    #[napi(getter, catch_unwind)]
+    pub fn permits(&self) -> u32 {
+        self.semaphore.permits_wanted()
+    }
+
+    /// Starts an acquire. The options override those of the semaphore. The result is a lease.
+    #[napi(catch_unwind)]
+    pub fn acquire(&self, options: Option<Object<'_>>) -> Result<f64> {
+        let semaphore = with_options(self.semaphore.clone(), options)?;
+        let mailbox = Weak::clone(&self.mailbox);
+        let lease = |lease| Either8::A(Lease { lease, mailbox });
+        begin(&self.mailbox, semaphore.acquire_as(NO_OWNER), |acquired| outcome(acquired, lease))
+    }
+
+    /// Starts a single attempt to acquire. The result is a lease, or `null` if too few permits are free.
+    #[napi(catch_unwind)]
+    pub fn try_acquire(&self) -> Result<f64> {
+        let mailbox = Weak::clone(&self.mailbox);
+        let lease = |lease: Option<_>| match lease {
+            Some(lease) => Either8::A(Lease { lease, mailbox }),
+            None => Either8::F(Null),
+        };
+        let tried = self.semaphore.try_acquire_as(NO_OWNER);
+        begin(&self.mailbox, tried, |tried| outcome(tried, lease))
+    }
+
+    /// Starts a query of the status. The result is an array of one string: JSON.
+    #[napi(catch_unwind)]
+    pub fn status(&self) -> Result<f64> {
+        let json = |status: quorlock::SemaphoreStatus| Either8::C(vec![status.to_json()]);
+        begin(&self.mailbox, self.semaphore.status(), move |status| outcome(status, json))
+    }
+}
+
+/// Sets options of a semaphore. An invalid one is reported by the acquire, or by `checked`.
+fn with_options(
+    mut semaphore: quorlock::Semaphore,
+    options: Option<Object<'_>>,
+) -> Result<quorlock::Semaphore> {
+    for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
+        semaphore = semaphore.option(Dialect::JavaScript, &name, &value);
+    }
+    Ok(semaphore)
+}
+
 /// An observer of the leader of a resource.
 #[napi]
 pub struct Watch {
@@ -282,6 +361,18 @@ impl Lease {
     #[napi(catch_unwind)]
     pub fn fences(&self) -> Vec<f64> {
         self.lease.fences().map(|(_, fence)| fence as f64).collect()
+    }
+
+    /// The numbers of the permits of a semaphore, in ascending order.
+    #[napi(getter, catch_unwind)]
+    pub fn slots(&self) -> Vec<u32> {
+        self.lease.slots()
+    }
+
+    /// Returns the only slot, or a failure if there are several or none.
+    #[napi(catch_unwind)]
+    pub fn slot(&self) -> Either<u32, Failure> {
+        settle(self.lease.only_slot())
     }
 
     /// The mode of the resources; `null` if it is not the same for all of them.

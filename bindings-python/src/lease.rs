@@ -66,6 +66,17 @@ impl Lease {
     }
 
     #[getter]
+    fn slots<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.slots())
+    }
+
+    #[getter]
+    fn slot(&self, py: Python<'_>) -> PyResult<u32> {
+        let _entered = exit::enter(py);
+        self.0.only_slot().map_err(|e| error(py, &e))
+    }
+
+    #[getter]
     fn mode(&self) -> Option<&'static str> {
         self.0.mode().map(Mode::as_str)
     }

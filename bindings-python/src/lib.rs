@@ -27,7 +27,7 @@ use convert::{error, value};
 use election::{Election, Watch};
 use inbox::Inbox;
 use lease::{Detached, Lease, LeaseBlock};
-use lock::Lock;
+use lock::{Acquirable, Lock, Semaphore};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::PyDelta;
@@ -107,7 +107,9 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // PyO3 imports this type on first use. A child forked during that import would wait forever.
     let _ = module.py().get_type::<PyDelta>();
     module.add_class::<Client>()?;
+    module.add_class::<Acquirable>()?;
     module.add_class::<Lock>()?;
+    module.add_class::<Semaphore>()?;
     module.add_class::<Detached>()?;
     module.add_class::<Election>()?;
     module.add_class::<Lease>()?;

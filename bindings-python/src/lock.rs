@@ -1,16 +1,16 @@
-//! The native part of `quorlock.Lock`, including its `with` block.
+//! The native parts of `quorlock.Lock` and `quorlock.Semaphore`, including their `with` blocks.
 //!
 //! `with` is native because a signal such as Ctrl-C may raise an exception between any two steps of Python
 //! code: also on entry when the lock is already held, and at the beginning of the exit. In native code,
 //! exceptions occur only where it checks for signals or runs Python code.
 //!
-//! This module owns the list of open blocks of a lock. It must not decide about leases, which the core
-//! does. `_lock.py` subclasses [`Lock`] and adds the `_async` forms and the
-//! decorator.
+//! This module owns the list of open blocks of a lock or semaphore. It must not decide about leases, which the core
+//! does. `_lock.py` and `_semaphore.py` subclass [`Lock`] and [`Semaphore`], and add the `_async` forms and the
+//! decorators.
 
 use crate::client::Client;
 use crate::completion::Pending;
-use crate::convert::{self, error, values};
+use crate::convert::{self, error, value, values};
 use crate::credentials;
 use crate::exit;
 use crate::lease::{Lease, wrap};
@@ -21,16 +21,68 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use quorlock::Dialect;
+use quorlock::{Dialect, Owner};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// The base class of [`Lock`] and [`Semaphore`].
 #[pyclass(frozen, subclass, module = "quorlock._quorlock")]
-pub(crate) struct Lock {
-    lock: quorlock::Lock,
+pub(crate) struct Acquirable {
+    source: Source,
     observer: Observer,
     /// The blocks that were entered and not yet left. There may be several: threads and tasks may share
-    /// the lock object.
+    /// the object.
     open: Mutex<Vec<Block>>,
+}
+
+/// Where the leases come from.
+#[derive(Clone)]
+enum Source {
+    Lock(quorlock::Lock),
+    Semaphore(quorlock::Semaphore),
+}
+
+impl Source {
+    /// Sets options. An invalid one is reported by the acquire, or by `checked`.
+    fn with_options(self, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let set = |source, (name, value): (String, _)| match source {
+            Self::Lock(lock) => Self::Lock(lock.option(Dialect::Python, &name, &value)),
+            Self::Semaphore(semaphore) => {
+                Self::Semaphore(semaphore.option(Dialect::Python, &name, &value))
+            }
+        };
+        Ok(values(options)?.into_iter().fold(self, set))
+    }
+
+    fn checked(self) -> quorlock::Result<Self> {
+        Ok(match self {
+            Self::Lock(lock) => Self::Lock(lock.checked()?),
+            Self::Semaphore(semaphore) => Self::Semaphore(semaphore.checked()?),
+        })
+    }
+
+    fn resources(&self) -> Vec<&str> {
+        match self {
+            Self::Lock(lock) => lock.resources().iter().map(String::as_str).collect(),
+            Self::Semaphore(semaphore) => vec![semaphore.resource()],
+        }
+    }
+
+    fn acquire(&self, owner: Owner) -> quorlock::Pending<quorlock::Result<quorlock::Lease>> {
+        match self {
+            Self::Lock(lock) => lock.acquire_as(Some(owner)),
+            Self::Semaphore(semaphore) => semaphore.acquire_as(Some(owner)),
+        }
+    }
+
+    fn try_acquire(
+        &self,
+        owner: Owner,
+    ) -> quorlock::Pending<quorlock::Result<Option<quorlock::Lease>>> {
+        match self {
+            Self::Lock(lock) => lock.try_acquire_as(Some(owner)),
+            Self::Semaphore(semaphore) => semaphore.try_acquire_as(Some(owner)),
+        }
+    }
 }
 
 /// A `with` block: its `quorlock._scope.Scope`, and the lease that it holds.
@@ -40,24 +92,11 @@ struct Block {
 }
 
 #[pymethods]
-impl Lock {
-    #[new]
-    fn new(
-        client: &Client,
-        resources: &Bound<'_, PyTuple>,
-        options: &Bound<'_, PyDict>,
-    ) -> PyResult<Self> {
-        let _entered = exit::enter(resources.py());
-        let names = convert::resources(resources)?;
-        let lock = with_options(client.client.lock(names), options)?;
-        let lock = lock.checked().map_err(|e| error(resources.py(), &e))?;
-        Ok(Self { lock, observer: client.observer.clone(), open: Mutex::default() })
-    }
-
-    /// The resources to lock, in the order in which they were given.
+impl Acquirable {
+    /// The resources, in the order in which they were given.
     #[getter]
-    fn resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.lock.resources())
+    fn _resources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.source.resources())
     }
 
     #[getter]
@@ -71,11 +110,11 @@ impl Lock {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
         credentials::prepare(py)?;
-        let owner = Some(owner(py)?);
+        let owner = owner(py)?;
         let acquiring = if options.is_empty() {
-            self.lock.acquire_as(owner)
+            self.source.acquire(owner)
         } else {
-            with_options(self.lock.clone(), options)?.acquire_as(owner)
+            self.source.clone().with_options(options)?.acquire(owner)
         };
         Ok(Pending::of(acquiring, |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
@@ -88,34 +127,24 @@ impl Lock {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
         credentials::prepare(py)?;
-        Ok(Pending::of(self.lock.try_acquire_as(Some(owner(py)?)), |py, acquired| {
+        Ok(Pending::of(self.source.try_acquire(owner(py)?), |py, acquired| {
             let lease = acquired.map_err(|e| error(py, &e))?;
             lease.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)
         }))
     }
 
-    /// Acquires the lock. `options` override those of the lock. Returns a `quorlock.Lease`.
+    /// Acquires. `options` override those of the lock. Returns a `quorlock.Lease`.
     fn _hold<'py>(&self, options: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
         let py = options.py();
         let _entered = exit::enter(py);
         deliver(py, &self.held(py, |_| self._acquire(options))?.ok_or_else(no_lease)?)
     }
 
-    /// Tries once to acquire the lock. Returns a `quorlock.Lease` or `None`.
+    /// Tries once to acquire. Returns a `quorlock.Lease` or `None`.
     fn _try_hold<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let _entered = exit::enter(py);
         let native = self.held(py, |py| self._try_acquire(py))?;
         native.map(|native| deliver(py, &native)).transpose()
-    }
-
-    fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(self.lock.locked(), |py, locked| {
-            let locked = locked.map_err(|e| error(py, &e))?;
-            Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())
-        }))
     }
 
     fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -163,7 +192,13 @@ impl Lock {
     }
 }
 
-impl Lock {
+impl Acquirable {
+    fn new(client: &Client, source: Source, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let source = source.with_options(options)?;
+        let source = source.checked().map_err(|e| error(options.py(), &e))?;
+        Ok(Self { source, observer: client.observer.clone(), open: Mutex::default() })
+    }
+
     /// Waits for an acquire that `start` starts, within the observer's context manager.
     fn held<'py>(
         &self,
@@ -174,7 +209,7 @@ impl Lock {
             Some(lease) => Ok(lease.extract::<Option<Py<Lease>>>(py)?),
             None => Err(no_lease()),
         };
-        self.observer.observed(py, |py| self.resources(py), acquire)
+        self.observer.observed(py, |py| self._resources(py), acquire)
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<Block>> {
@@ -205,6 +240,90 @@ impl Lock {
     }
 }
 
+/// The native part of `quorlock.Lock`.
+#[pyclass(frozen, subclass, extends = Acquirable, module = "quorlock._quorlock")]
+pub(crate) struct Lock(quorlock::Lock);
+
+#[pymethods]
+impl Lock {
+    #[new]
+    fn new(
+        client: &Client,
+        resources: &Bound<'_, PyTuple>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let _entered = exit::enter(resources.py());
+        let lock = client.client.lock(convert::resources(resources)?);
+        let base = Acquirable::new(client, Source::Lock(lock), options)?;
+        let Source::Lock(lock) = &base.source else {
+            unreachable!("options do not change the kind")
+        };
+        let own = Self(lock.clone());
+        Ok(PyClassInitializer::from(base).add_subclass(own))
+    }
+
+    fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
+        let _entered = exit::enter(py);
+        logging::prepare(py)?;
+        credentials::prepare(py)?;
+        Ok(Pending::of(self.0.locked(), |py, locked| {
+            let locked = locked.map_err(|e| error(py, &e))?;
+            Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())
+        }))
+    }
+}
+
+/// The native part of `quorlock.Semaphore`.
+#[pyclass(frozen, subclass, extends = Acquirable, module = "quorlock._quorlock")]
+pub(crate) struct Semaphore(quorlock::Semaphore);
+
+#[pymethods]
+impl Semaphore {
+    #[new]
+    fn new(
+        client: &Client,
+        resource: &Bound<'_, PyAny>,
+        limit: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let _entered = exit::enter(resource.py());
+        let resource = convert::resource(resource)?;
+        let semaphore = client.client.semaphore_as(Dialect::Python, resource, &value(limit));
+        let base = Acquirable::new(client, Source::Semaphore(semaphore), options)?;
+        let Source::Semaphore(semaphore) = &base.source else {
+            unreachable!("options do not change the kind")
+        };
+        let own = Self(semaphore.clone());
+        Ok(PyClassInitializer::from(base).add_subclass(own))
+    }
+
+    #[getter]
+    fn _resource(&self) -> &str {
+        self.0.resource()
+    }
+
+    #[getter]
+    fn _limit(&self) -> u32 {
+        self.0.limit()
+    }
+
+    #[getter]
+    fn _permits(&self) -> u32 {
+        self.0.permits_wanted()
+    }
+
+    /// Starts a query of the status. The result is JSON.
+    fn _status(&self, py: Python<'_>) -> PyResult<Pending> {
+        let _entered = exit::enter(py);
+        logging::prepare(py)?;
+        credentials::prepare(py)?;
+        Ok(Pending::of(self.0.status(), |py, status| {
+            let status = status.map_err(|e| error(py, &e))?;
+            Ok(status.to_json().into_pyobject(py)?.into_any().unbind())
+        }))
+    }
+}
+
 /// Returns a new lease as a `quorlock.Lease` to the caller.
 ///
 /// Signals that arrived during the acquire are handled here. In the caller's code, an exception of a signal
@@ -213,14 +332,6 @@ fn deliver<'py>(py: Python<'py>, native: &Py<Lease>) -> PyResult<Bound<'py, PyAn
     let lease = wrap(py, native)?;
     py.check_signals().inspect_err(|_| native.get().undo())?;
     Ok(lease)
-}
-
-/// Sets options of a lock. An invalid one is reported by the acquire, or by `checked`.
-fn with_options(lock: quorlock::Lock, options: &Bound<'_, PyDict>) -> PyResult<quorlock::Lock> {
-    let set = |lock: quorlock::Lock, (name, value): (String, _)| {
-        lock.option(Dialect::Python, &name, &value)
-    };
-    Ok(values(options)?.into_iter().fold(lock, set))
 }
 
 fn no_lease() -> PyErr {

@@ -1,10 +1,12 @@
 //! Acquires a lock, or adopts a lease, for `run` and `acquire`: says what it waits for, and retries during an outage.
 
-use crate::args::Acquiring;
+use crate::args::{Acquiring, Run};
 use crate::duration::{self, show};
 use crate::output::{Failure, Output};
 use crate::status::printable;
-use quorlock::{Adoption, Dialect, Error, ErrorCode, Lease, Lock, OptionValue, Pending};
+use quorlock::{
+    Adoption, Client, Dialect, Error, ErrorCode, Lease, Lock, OptionValue, Pending, Semaphore,
+};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -18,15 +20,32 @@ pub(crate) const NOW: OptionValue = OptionValue::Number(0.0);
 #[derive(Clone)]
 pub(crate) enum Source {
     Lock(Lock),
+    Semaphore(Semaphore),
     /// A lease that was detached.
     Adoption(Adoption),
 }
 
 impl Source {
+    /// Returns the lock or the semaphore that `run` is to acquire.
+    pub(crate) fn wanted(client: &Client, wanted: &Run) -> Self {
+        let (Some(limit), [resource]) = (wanted.limit, &*wanted.resources) else {
+            return Self::Lock(client.lock(wanted.resources.clone()));
+        };
+        let limit = OptionValue::Number(limit);
+        let source = Self::Semaphore(client.semaphore_as(Dialect::CommandLine, resource, &limit));
+        match wanted.permits {
+            Some(permits) => source.option("--permits", &OptionValue::Number(permits)),
+            None => source,
+        }
+    }
+
     /// Sets an option, named as a flag.
     pub(crate) fn option(self, flag: &str, value: &OptionValue) -> Self {
         match self {
             Self::Lock(lock) => Self::Lock(lock.option(Dialect::CommandLine, flag, value)),
+            Self::Semaphore(semaphore) => {
+                Self::Semaphore(semaphore.option(Dialect::CommandLine, flag, value))
+            }
             Self::Adoption(adoption) => {
                 Self::Adoption(adoption.option(Dialect::CommandLine, flag, value))
             }
@@ -47,20 +66,24 @@ impl Source {
     pub(crate) fn checked(self) -> Result<Self, Error> {
         Ok(match self {
             Self::Lock(lock) => Self::Lock(lock.checked()?),
+            Self::Semaphore(semaphore) => Self::Semaphore(semaphore.checked()?),
             Self::Adoption(adoption) => Self::Adoption(adoption.checked()?),
         })
     }
 
-    fn resources(&self) -> &[String] {
+    /// Returns the names of its resources for a message.
+    fn names(&self) -> String {
         match self {
-            Self::Lock(lock) => lock.resources(),
-            Self::Adoption(adoption) => adoption.resources(),
+            Self::Lock(lock) => names(lock.resources()),
+            Self::Semaphore(semaphore) => names(&[semaphore.resource().to_owned()]),
+            Self::Adoption(adoption) => names(adoption.resources()),
         }
     }
 
     fn acquire(&self) -> Pending<Result<Lease, Error>> {
         match self {
             Self::Lock(lock) => lock.acquire(),
+            Self::Semaphore(semaphore) => semaphore.acquire(),
             Self::Adoption(adoption) => adoption.acquire(),
         }
     }
@@ -119,7 +142,7 @@ async fn attempt(
             Err(error) if error.code() == ErrorCode::Timeout => {
                 let by =
                     error.holder().map_or_else(String::new, |holder| format!(", held by {holder}"));
-                output.note(format_args!("waiting for {}{by}", names(source.resources())));
+                output.note(format_args!("waiting for {}{by}", source.names()));
                 output.detail(error.nodes());
             }
             // A single try gives up at once, so the acquire below decides whether it is an outage.
@@ -138,10 +161,21 @@ fn tell_acquired(source: &Source, lease: &Lease, began: Instant, output: &Output
         holder => format!(" as {holder}"),
     };
     let verb = match source {
-        Source::Lock(_) => "acquired",
+        Source::Lock(_) | Source::Semaphore(_) => "acquired",
         Source::Adoption(_) => "adopted",
     };
-    output.note(format_args!("{verb} {name}{holder} after {waited}, fence {fence}"));
+    let permits = match slots(lease) {
+        Some(slots) if slots.contains(',') => format!(", permits {slots}"),
+        Some(slot) => format!(", permit {slot}"),
+        None => String::new(),
+    };
+    output.note(format_args!("{verb} {name}{holder} after {waited}, fence {fence}{permits}"));
+}
+
+/// Returns the slots of a lease of permits, separated by commas.
+pub(crate) fn slots(lease: &Lease) -> Option<String> {
+    let slots: Vec<_> = lease.slots().iter().map(u32::to_string).collect();
+    (!slots.is_empty()).then(|| slots.join(","))
 }
 
 /// Returns how long an outage at the start may last; `None` for no limit.

@@ -16,8 +16,8 @@ A duration is a number with a unit, such as 500ms, 10s, 1m30s, 2h or 1d.
 
 Exit status:
   0       success
-  1       status: a resource is held or contested; release: the lock was not
-          released; doctor: there are warnings
+  1       status: a resource is held or contested, or no permit is free;
+          release: the lock was not released; doctor: there are warnings
   2       doctor: there are errors
   64      an argument, an option, a URL or the list of nodes is wrong
   69      too few nodes can vote
@@ -33,7 +33,8 @@ In all other cases, run exits with the status of its command.";
 const RUN_AFTER_HELP: &str = "\
 The command gets these environment variables: QUORLOCK_RESOURCE, QUORLOCK_FENCE (the fencing token, to be \
 sent with every write), QUORLOCK_TOKEN, and QUORLOCK_FENCES (JSON: the fencing token of each resource). With \
-several resources, QUORLOCK_RESOURCE and QUORLOCK_FENCE are not set.
+several resources, QUORLOCK_RESOURCE and QUORLOCK_FENCE are not set. With --limit, QUORLOCK_SLOTS has the \
+numbers of the permits, such as 3, or 3,7 with --permits 2: each is 0 to the limit - 1, and no other holder has it.
 
 If the lease cannot be renewed, the command's process group gets SIGTERM when the lease has no more than \
 --kill-after left, and SIGKILL when the lease ends. So the command is gone before another client gets the \
@@ -62,6 +63,7 @@ Exit status: that of the command, or
 
 Examples:
   quorlock run -n --keep 1m nightly-report -- /usr/local/bin/report
+  quorlock run --limit 4 encoder -c 'encode --gpu \"$QUORLOCK_SLOTS\" film.mkv'
   quorlock run -n nightly-report -c 'make-report | mail -s report team'
   quorlock run --detach --within 5m orders:42 -- enqueue-order 42
   quorlock run --adopt -- ship-order 42";
@@ -203,6 +205,13 @@ pub(crate) struct Run {
     /// The resources to lock, unless --adopt is given; several are locked all or none
     #[arg(required_unless_present = "adopt", value_name = "RESOURCE")]
     pub(crate) resources: Vec<String>,
+    /// Acquire permits of a semaphore instead of a lock: at most this many are held at the same time, 1 to 1024. All
+    /// clients should use the same limit. Takes one resource
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["shared", "shared_for"])]
+    pub(crate) limit: Option<f64>,
+    /// How many permits to acquire, all or none: 1 to --limit [default: 1]
+    #[arg(long, value_name = "NUMBER", requires = "limit")]
+    pub(crate) permits: Option<f64>,
     #[command(flatten)]
     pub(crate) acquiring: Acquiring,
     /// Adopt a detached lease instead of acquiring one. The environment variable QUORLOCK_LEASE has its text
@@ -265,6 +274,9 @@ pub(crate) struct Status {
     /// The resources to show
     #[arg(required = true, value_name = "RESOURCE")]
     pub(crate) resources: Vec<String>,
+    /// Show who holds the permits of a semaphore with this limit, 1 to 1024, instead of a lock. Takes one resource
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) limit: Option<f64>,
 }
 
 /// Show all resources that are held. Changes nothing
@@ -371,6 +383,9 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
         if run.get_flag("adopt") && (is_flag(run, "shared") || is_flag(run, "shared_for")) {
             return conflict("--adopt takes no mode: the lease keeps its own");
         }
+        if run.get_flag("adopt") && is_flag(run, "limit") {
+            return conflict("--adopt takes no --limit: the lease keeps its permits");
+        }
         let own = ["max_hold", "keep", "kill_after"];
         if run.get_flag("detach") && own.into_iter().any(|name| is_flag(run, name)) {
             return conflict(
@@ -395,6 +410,8 @@ fn mistake(matches: &ArgMatches, arguments: &[OsString]) -> Option<&'static str>
         resources
             .is_some_and(|mut names| names.any(|name| part.iter().any(|given| given == &**name)))
     };
+    let resources = matches.try_get_many::<String>("resources").ok().flatten();
+    let has_several = resources.is_some_and(|names| names.len() > 1);
     // Whether there are resources both before and after one of these arguments.
     let is_between = |markers: &[&str]| {
         let at = arguments.iter().position(|given| markers.iter().any(|marker| given == marker));
@@ -407,6 +424,9 @@ fn mistake(matches: &ArgMatches, arguments: &[OsString]) -> Option<&'static str>
         "run" if is_between(&["-c", "--command"]) => Some(
             "there are resources before and after -c: put the script in quotes, such as -c 'echo done'",
         ),
+        "run" | "status" if matches.contains_id("limit") && has_several => {
+            Some("--limit takes one resource: a semaphore has permits of a single resource")
+        }
         "extend" | "release" if text("lease").is_some_and(String::is_empty) => Some(
             "the lease is empty, in --lease or the environment variable QUORLOCK_LEASE: has `quorlock acquire` failed?",
         ),

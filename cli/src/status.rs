@@ -1,11 +1,11 @@
-//! `quorlock status`: shows the state of locks. `release` also uses the functions that format a status.
+//! `quorlock status`: shows the state of locks, or of a semaphore. `release` also uses the functions that format a status.
 
 use crate::args::{self, Nodes};
 use crate::connect::client;
 use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output};
-use quorlock::{NodeStatus, Reader, State, Status};
+use quorlock::{Client, Dialect, NodeStatus, OptionValue, Reader, SemaphoreStatus, State, Status};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) async fn status(
@@ -14,6 +14,9 @@ pub(crate) async fn status(
     output: &Output,
 ) -> Result<u8, Failure> {
     let client = client(nodes)?;
+    if let (Some(limit), [resource]) = (wanted.limit, &*wanted.resources) {
+        return permits(&client, resource, limit, output).await;
+    }
     let mut all = Vec::new();
     for resource in &wanted.resources {
         let status = client.status(resource).await?;
@@ -32,6 +35,52 @@ pub(crate) async fn status(
         () if any(State::Held) || any(State::Contested) => exit::NO,
         () => exit::OK,
     })
+}
+
+async fn permits(
+    client: &Client,
+    resource: &str,
+    limit: f64,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let limit = OptionValue::Number(limit);
+    let semaphore = client.semaphore_as(Dialect::CommandLine, resource, &limit).checked()?;
+    let status = semaphore.status().await?;
+    client.close().await;
+    if output.json {
+        // An array, as for locks.
+        output.print_json(&[&status])?;
+    } else {
+        output.print(describe_permits(&status, output))?;
+    }
+    Ok(if status.free == 0 { exit::NO } else { exit::OK })
+}
+
+/// Returns the status as lines of text: one for the semaphore, one for each holder, and one for each node.
+fn describe_permits(status: &SemaphoreStatus, output: &Output) -> String {
+    let waiters = waiters(status.waiters).map_or_else(String::new, |words| format!(", {words}"));
+    let (name, free) = (printable(&status.resource), output.paint("free"));
+    let mut text = format!("{name}: {} of {} permits {free}{waiters}\n", status.free, status.limit);
+    for holder in &status.holders {
+        let by = holder
+            .holder
+            .as_deref()
+            .map_or_else(String::new, |name| format!("{}, ", printable(name)));
+        let fence = holder.fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
+        let left = holder.expires_in_ms.map(Duration::from_millis);
+        let left = left.map_or_else(String::new, |left| format!(", for {} more", show(left)));
+        let (slot, held) = (holder.slot, output.paint("held"));
+        text += &format!("  permit {slot}: {held} by {by}token {}…{fence}{left}\n", holder.token);
+    }
+    for node in &status.nodes {
+        let report = match node.held {
+            Some(held) => format!("{held} {}", output.paint("held")),
+            None if node.detail.is_empty() => node.outcome.as_str().to_owned(),
+            None => format!("{}, {}", node.outcome.as_str(), node.detail),
+        };
+        text += &format!("  {}: {report}\n", node.address);
+    }
+    text
 }
 
 /// Returns the status as lines of text: one for the lock, and one for each node.
@@ -57,7 +106,7 @@ pub(crate) fn summary(status: &Status) -> String {
     let by = readers(&status.readers).or(status.holder.as_deref().map(printable));
     let by = by.map(|by| format!("by {by}"));
     let words: String = [by, held_for].iter().flatten().map(|words| format!(" {words}")).collect();
-    let parts = [token, fence, left, waiters(status)].into_iter().flatten();
+    let parts = [token, fence, left, waiters(status.waiters)].into_iter().flatten();
     words + &parts.map(|part| format!(", {part}")).collect::<String>()
 }
 
@@ -97,8 +146,8 @@ pub(crate) fn expiry(status: &Status) -> Option<Duration> {
 }
 
 /// Says how many clients wait, if any do.
-pub(crate) fn waiters(status: &Status) -> Option<String> {
-    match status.waiters {
+pub(crate) fn waiters(count: u64) -> Option<String> {
+    match count {
         0 => None,
         1 => Some("1 client waits".to_owned()),
         waiters => Some(format!("{waiters} clients wait")),

@@ -139,7 +139,8 @@ impl Seen {
         } else {
             let by = holder(status).map_or_else(String::new, |holder| format!(" by {holder}"));
             let fence = fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
-            let waiters = waiters(status).map_or_else(String::new, |text| format!(", {text}"));
+            let waiters =
+                waiters(status.waiters).map_or_else(String::new, |text| format!(", {text}"));
             let (name, state) = (printable(&status.resource), output.paint(status.state.as_str()));
             output.try_print(format_args!("{name}: {state}{by}{fence}{waiters}\n"))?;
         }

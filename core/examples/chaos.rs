@@ -134,6 +134,45 @@ impl Worker {
         }));
     }
 
+    /// Acquires permits and holds them for a while, again and again.
+    fn use_permits(&self) {
+        let pool = self.settings["pool"].as_str().unwrap();
+        let limit = u32::try_from(self.settings["limit"].as_u64().unwrap()).unwrap();
+        while !self.over.load(Ordering::Relaxed) {
+            let (extended, wait) = (below(2) == 0, choose(&self.settings["waits"]));
+            let permits = choose(&self.settings["permits"]).as_u64().unwrap();
+            let (ask, asked) = (self.asks.fetch_add(1, Ordering::Relaxed), now());
+            self.record(&json!({
+                "event": "ask", "ask": ask, "resources": [pool], "wait": wait, "at": asked,
+            }));
+            let semaphore = self.client.semaphore(pool, limit).auto_extend(extended);
+            let semaphore = semaphore.permits(u32::try_from(permits).unwrap());
+            let pending = match wait.is_null() {
+                true => semaphore.wait_forever().acquire(),
+                false => semaphore.wait(milliseconds(wait)).acquire(),
+            };
+            match self.acquire(ask, &Value::Null, pending) {
+                Some(Ok(lease)) => {
+                    let (at, left) = Self::look(&lease);
+                    let slots = lease.slots().into_iter();
+                    let fences: HashMap<_, _> =
+                        slots.map(|slot| (format!("{pool} {slot}"), lease.fence())).collect();
+                    self.record(&json!({
+                        "event": "granted", "ask": ask, "token": lease.token(),
+                        "resources": fences.keys().collect::<Vec<_>>(), "fences": fences,
+                        "shared": [], "extended": extended, "asked": asked, "at": at, "left": left,
+                        "permits": permits,
+                    }));
+                    self.think(&lease);
+                    self.release(&lease);
+                }
+                Some(Err(error)) => self.failed(ask, &Value::Null, &error),
+                None => self.record(&json!({ "event": "cancelled", "ask": ask, "at": now() })),
+            }
+            thread::sleep(milliseconds(choose(&self.settings["pauses"])));
+        }
+    }
+
     /// Asks the register for a lease that was detached.
     fn take(&self, register: &mut Register) -> Value {
         register.ask(&json!({ "op": "take", "client": self.settings["name"] }))
@@ -411,6 +450,9 @@ fn main() {
         scope.spawn(|| worker.observe());
         for _ in 0..worker.settings["loops"].as_u64().unwrap() {
             scope.spawn(|| worker.run());
+        }
+        for _ in 0..worker.settings["permit_loops"].as_u64().unwrap() {
+            scope.spawn(|| worker.use_permits());
         }
         let _ = stdin().read(&mut [0]);
         worker.over.store(true, Ordering::Relaxed);

@@ -46,6 +46,11 @@ class Replay:
         self.resources: list[frozenset[str]] = []
         self.shared: list[frozenset[str]] = []
         """For each attempt, the resources for which it is shared."""
+        self.slots: dict[str, tuple[str, int]] = {}
+        """For each resource: its semaphore, and the number of its slot."""
+        self.keys: dict[tuple[str, int], set[str]] = {}
+        """The resources that rounds have named for each slot: one, if the code is right."""
+        self.limits: dict[int, int] = {}
         self.clients: dict[int, int] = {}
         self.parents: dict[int, int] = {}
         self.upgrades: set[int] = set()
@@ -88,6 +93,9 @@ class Replay:
             "excludes": lambda a, b: bool(self._excluded(a, b)),
             "common": lambda a, b: min(self._excluded(a, b), default=""),
             "first": lambda a: min(self.resources[a]),
+            "semaphore": lambda resource: self.slots[resource][0],
+            "slot": lambda resource: self.slots[resource][1],
+            "limit": self.limits.__getitem__,
             "ttl": self.ttls.__getitem__,
             "validity": self.validities.__getitem__,
             "lease": self.leases.__getitem__,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
+from proof.state import RESOURCE
 from proof.tie.replay import SLACK, UPTIME_ERROR, Refused, Replay
 from proof.tie.trace import Step
 from proof.tie.units import EPOCH, FAST_BITS, NANOSECOND, RATE_BITS, ROUNDING, nanoseconds
@@ -14,6 +16,9 @@ EXCLUSIVE, SHARED = "exclusive", "shared"
 
 UPGRADE = "upgrade"
 """The mode of a round that is to replace a shared lease: exclusive for all resources."""
+
+PERMIT = re.compile(r"\{.+\}.*:permit:\d+$")
+"""The keys of permits. No lock has such a key."""
 
 
 def perform(replay: Replay, step: Step) -> None:
@@ -87,12 +92,16 @@ def begin(replay: Replay, step: Step) -> None:
     if named == [UPGRADE]:
         named = []
         replay.upgrades.add(attempt)
-    replay.shared.append(shared(resources, *named))
+    modes = modes_of(resources, *named)
+    replay.shared.append(frozenset(each for each in resources if modes[each] == SHARED))
+    replay.limits[attempt] = limit(replay, modes)
     replay.clients[attempt] = _client(step)
     if giver is not None:
         parent = replay.attempt(giver)
         if replay.resources[parent] != replay.resources[attempt]:
             raise Refused("a lease is taken over with other resources")
+        if replay.limits[parent] != replay.limits[attempt]:
+            raise Refused("a lease is taken over with another limit")
         replay.parents[attempt] = parent
     replay.ttls[attempt] = ttl * NANOSECOND - SLACK
     replay.validities[attempt] = (end - sent) * replay.world.fastest << RATE_BITS
@@ -101,16 +110,44 @@ def begin(replay: Replay, step: Step) -> None:
     replay.raised[attempt] = set()
     replay.open.add(attempt)
     replay.only(attempt)
+    # Also the keys by which other rounds have named the same slots.
+    slots = {replay.slots[resource] for resource in resources}
+    replay.focus.things[RESOURCE] = sorted(key for slot in slots for key in replay.keys[slot])
     replay.apply("begin_round", attempt=attempt)
 
 
-def shared(resources: list[str], mode: Any = EXCLUSIVE) -> frozenset[str]:
-    """Returns the resources for which a round is shared. Its mode is that of all resources, or an
-    object that has the mode of each. A trace that names none is of an exclusive round."""
+def modes_of(resources: list[str], mode: Any = EXCLUSIVE) -> dict[str, Any]:
+    """Returns the mode of a round for each resource. In the trace, it is that of all resources, or
+    an object that has the mode of each. A trace that names none is of an exclusive round."""
     modes = mode if isinstance(mode, dict) else dict.fromkeys(resources, mode)
-    if modes.keys() != set(resources) or not set(modes.values()) <= {EXCLUSIVE, SHARED}:
+    if modes.keys() != set(resources) or not all(map(is_mode, modes.values())):
         raise Refused(f"there is no mode {mode!r}")
-    return frozenset(resource for resource in resources if modes[resource] == SHARED)
+    return modes
+
+
+def is_mode(mode: Any) -> bool:
+    """Whether a resource has such a mode. That of a permit is its semaphore, the number of its slot
+    and the limit of the client."""
+    return mode in (EXCLUSIVE, SHARED) or (
+        isinstance(mode, list) and list(map(type, mode)) == [str, int, int]
+    )
+
+
+def limit(replay: Replay, modes: dict[str, Any]) -> int:
+    """Notes which slot each resource of a round is, and returns the round's limit. A lock is a
+    semaphore with one slot."""
+    limits = set()
+    for resource, mode in modes.items():
+        if not isinstance(mode, list) and PERMIT.search(resource):
+            raise Refused(f"a round for the permit {resource} names no limit")
+        semaphore, slot, most = mode if isinstance(mode, list) else (resource, 0, 1)
+        limits.add(most)
+        if replay.slots.setdefault(resource, (semaphore, slot)) != (semaphore, slot):
+            raise Refused(f"two slots have the key {resource}")
+        replay.keys.setdefault((semaphore, slot), set()).add(resource)
+    if len(limits) != 1:
+        raise Refused(f"a round has the limits {sorted(limits)}")
+    return limits.pop()
 
 
 def check_clock(replay: Replay, client: Any, clock: int) -> None:

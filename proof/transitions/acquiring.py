@@ -23,15 +23,24 @@ def begin_round(s: State, attempt: Term) -> Step:
     """A client reads its clock and begins a round. From now on, ACQUIRE can arrive at any node, at
     any time, or never. An adopter's TRANSFER is sent only after the lease ended for its holder.
 
+    The attempt names its resources: of a semaphore, any slots below the limit that the client has.
+    The client chooses them for any reason, such as hints of nodes, which may be wrong.
+
     An upgrade's TRANSFER may be sent while the lease that it upgrades is valid.
 
-    Rule: core/protocol/src/round.rs new
+    Rule: core/protocol/src/round.rs new, core/protocol/src/slots.rs choose,
+    core/src/command/keys.rs permit
     """
+    takes_over = either(s.adopter(attempt), s.upgrader(attempt))
     conditions = {
         ASSUMED + "the token is new": negated(s.sent(attempt)),
+        "its slots are below its limit": either(takes_over, s.is_in_limit(attempt)),
+        "each client has the same keys for these slots": either(
+            takes_over, s.has_usual_keys(attempt)
+        ),
+        "what is taken over is a lease": implies(s.adopter(attempt), s.won(s.parent(attempt))),
         "a lease that is taken over has ended": implies(
-            s.adopter(attempt),
-            both(s.won(s.parent(attempt)), s.over(s.parent(attempt))),
+            s.adopter(attempt), s.over(s.parent(attempt))
         ),
         "what is upgraded is a lease of the same client": implies(
             s.upgrader(attempt),

@@ -8,7 +8,7 @@ and the entry that records it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -53,6 +53,8 @@ class Lease:
     """Whether the lease was granted in shared mode."""
     downgraded: int | None = None
     """The time just before the lease was made shared."""
+    permits: int = 0
+    """How many permits were asked for; 0 for a lock. Each slot is a resource."""
     giver: str | None = None
     """The token of the lease that this one was adopted from."""
     detach_began: int = 0
@@ -139,6 +141,7 @@ def leases(histories: Sequence[tuple[str, Iterable[Entry]]]) -> list[Lease]:
                         entry["asked"],
                         entry["at"],
                         shared=resource in entry["shared"],
+                        permits=entry.get("permits", 0),
                         giver=entry.get("giver"),
                     )
                     for resource, fence in entry["fences"].items()
@@ -357,6 +360,32 @@ def completeness(histories: Iterable[tuple[str, Iterable[Entry]]]) -> list[Viola
     ]
 
 
+def limit(of: Iterable[Lease], most: int) -> list[Violation]:
+    """Returns violations of the rules that a lease has as many permits as were asked for, and that
+    at most `most` permits are held at the same time.
+
+    This does not depend on the numbers of the slots: `exclusion` checks that none is held twice.
+    """
+    held = [lease for lease in of if lease.permits]
+    slots = Counter(lease.token for lease in held)
+    found = []
+    for lease in {lease.token: lease for lease in held}.values():
+        if slots[lease.token] != lease.permits:
+            text = f"{lease.client} requested {lease.permits} permits, and got {slots[lease.token]}"
+            found.append(Violation("other permits", lease.granted, text, lease.resource))
+    now: list[Lease] = []
+    for lease in held:
+        if lease.seen is None:
+            continue
+        at, token = lease.granted, lease.token
+        now = [each for each in now if each.token == token or end_seen(each) > at] + [lease]
+        if len(now) > most:
+            text = f"{lease.client} got a permit, so that {len(now)} are held"
+            tokens = tuple(each.token for each in now)
+            found.append(Violation("too many permits", at, text, lease.resource, tokens))
+    return found
+
+
 def truth(of: Iterable[Lease], ttl: int) -> list[Violation]:
     """Returns a violation for each lease that claimed to be valid for too long.
 
@@ -425,9 +454,13 @@ def refusals(
 
 
 def check(
-    histories: Sequence[tuple[str, Sequence[Entry]]], written: Iterable[Entry], ttl: int
+    histories: Sequence[tuple[str, Sequence[Entry]]],
+    written: Iterable[Entry],
+    ttl: int,
+    permits: int,
 ) -> list[Violation]:
-    """Returns all violations in the histories of the clients and of the register, by time."""
+    """Returns all violations in the histories of the clients and of the register, by time.
+    `permits` is the limit of the semaphore."""
     of = leases(histories)
     found = [
         *exclusion(of),
@@ -437,6 +470,7 @@ def check(
         *observations(histories, of),
         *completeness(histories),
         *truth(of, ttl),
+        *limit(of, permits),
         *register(written),
         *refusals(histories, of),
     ]

@@ -63,8 +63,17 @@ function chooseResources() {
   return [one, choose(settings.resources.filter((other) => other !== one))]
 }
 
+/** Begins to acquire or to adopt what a turn wants. */
+function begin({ resources, text, permits }, options, signal) {
+  if (text) return client.adopt(text, { ...options, signal })
+  if (permits === undefined) return client.lock(resources, { ...options, signal })
+  const semaphore = client.semaphore(settings.pool, { ...options, limit: settings.limit, permits })
+  return semaphore.acquire({ signal })
+}
+
 /** Acquires or adopts a lease, and sometimes cancels that. Returns undefined if it got no lease. */
-async function acquire(number, { resources, giver, text }, options) {
+async function acquire(number, what, options) {
+  const { giver, text } = what
   const controller = new AbortController()
   let timer
   if (Math.random() < settings.cancelled) {
@@ -74,8 +83,7 @@ async function acquire(number, { resources, giver, text }, options) {
     }, choose(settings.cancels))
   }
   try {
-    const all = { ...options, signal: controller.signal }
-    return await (text ? client.adopt(text, all) : client.lock(resources, all))
+    return await begin(what, options, controller.signal)
   } catch (error) {
     // A lease cannot be adopted if another client was faster, or if it has expired.
     const expected = [LockTimeoutError, QuorumError, ...(text ? [LeaseLostError] : [])]
@@ -179,6 +187,28 @@ async function change(lease, granted) {
   return upgraded
 }
 
+/** Acquires permits, and holds them for a while. */
+async function usePermits() {
+  const extended = Math.random() < 0.5
+  const wait = choose(settings.waits)
+  const permits = choose(settings.permits)
+  const number = ++asks
+  const asked = now()
+  record('ask', { ask: number, resources: [settings.pool], wait, at: asked })
+  const lease = await acquire(number, { permits }, { wait, autoExtend: extended })
+  if (lease === undefined) return
+  const fences = Object.fromEntries(lease.slots.map((slot) => [`${settings.pool} ${slot}`, lease.fence]))
+  const granted = { resources: Object.keys(fences), fences, shared: [], extended, permits }
+  look('granted', lease, { ...granted, ask: number, asked })
+  for (let left = choose(settings.thinks); left > 0; left -= STEP) {
+    await sleep(Math.min(STEP, left))
+    look('look', lease)
+  }
+  record('release', { token: lease.token, at: now() })
+  const ok = await lease.release()
+  record('released', { token: lease.token, at: now(), ok })
+}
+
 /** Campaigns for the leader again and again. A leader ends its term, or hands it over by name. */
 async function lead() {
   let asked = now()
@@ -239,7 +269,7 @@ async function observe() {
   }
 }
 
-async function loop() {
+async function loop(turn) {
   while (!over) {
     await turn()
     await sleep(choose(settings.pauses))
@@ -247,7 +277,9 @@ async function loop() {
 }
 
 const observing = observe()
-await Promise.all([lead(), ...Array.from({ length: settings.loops }, loop)])
+const loops = Array.from({ length: settings.loops }, () => loop(turn))
+const permitLoops = Array.from({ length: settings.permit_loops }, () => loop(usePermits))
+await Promise.all([lead(), ...loops, ...permitLoops])
 register.end()
 await client.close()
 await observing

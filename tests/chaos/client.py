@@ -10,6 +10,9 @@ the mode of the lease: they downgrade it and read again, or try to upgrade it to
 Some holders then detach their lease, and leave
 its text at the register. There, a client in another language takes it, and adopts the lease.
 
+Further loops acquire permits of one semaphore, one or two at once, and hold them as long. They do
+not use the register.
+
 One more loop is a candidate for the leader of a resource of its own. A leader pauses, and then ends
 its term, or hands it over to another client by name. Another loop observes the leaders.
 
@@ -19,7 +22,8 @@ ask        just before an acquire or an adoption. ask: its number; resources; wa
            null for forever; at: the time; giver: for an adoption, the token of the giver
 granted    the acquire returned a lease. ask, resources; asked: the time of `ask`; at: the time;
            left: how long the lease stays valid; fences: by resource; shared: the resources in
-           shared mode; extended: whether it is renewed automatically; giver
+           shared mode; extended: whether it is renewed automatically; giver. For permits, each
+           slot is a resource, and permits is the number that was asked for
 look       a check of a held lease. at, left
 refused    the register refused the holder. at, left, resource
 downgrade  just before the lease is made shared. at
@@ -106,6 +110,10 @@ class Turn:
         if not self.text:
             some = [each for each in self.resources if random.random() < settings["sharing"]]
             self.options["mode"] = dict.fromkeys(some, "shared")
+        self.begin(wait)
+
+    def begin(self, wait: int | None) -> None:
+        """Records the beginning of the acquire."""
         self.ask = next(asks)
         self.asked = time.monotonic_ns()
         record(
@@ -194,6 +202,44 @@ class Turn:
         """Splits a random pause into steps, in milliseconds. The lease is checked after each."""
         think = random.choice(settings["thinks"])
         return [min(STEP, think - done) for done in range(0, think, STEP)]
+
+
+class PermitTurn(Turn):
+    """One pass of a loop that acquires permits."""
+
+    def __init__(self) -> None:
+        self.resources, self.giver, self.text = [settings["pool"]], None, None
+        self.extended = random.random() < 0.5
+        self.permits: int = random.choice(settings["permits"])
+        wait = random.choice(settings["waits"])
+        self.semaphore: quorlock.Semaphore = client.semaphore(
+            settings["pool"],
+            limit=settings["limit"],
+            permits=self.permits,
+            wait=None if wait is None else wait / 1000,
+            auto_extend=self.extended,
+        )
+        self.begin(wait)
+
+    def acquire(self) -> quorlock.Lease:
+        return self.semaphore.acquire()
+
+    async def acquire_async(self) -> quorlock.Lease:
+        return await self.semaphore.acquire_async()
+
+    def granted(self, lease: quorlock.Lease) -> None:
+        fences = {f"{settings['pool']} {slot}": lease.fence for slot in lease.slots}
+        look(
+            "granted",
+            lease,
+            ask=self.ask,
+            resources=list(fences),
+            fences=fences,
+            shared=[],
+            extended=self.extended,
+            asked=self.asked,
+            permits=self.permits,
+        )
 
 
 def take() -> bytes | None:
@@ -293,6 +339,24 @@ def work_in_thread() -> None:
             time.sleep(random.choice(settings["pauses"]) / 1000)
 
 
+def use_permits_in_thread() -> None:
+    while not over.is_set():
+        turn = PermitTurn()
+        try:
+            lease = turn.acquire()
+        except turn.failures as error:
+            turn.record("error", code=error.code)
+        else:
+            turn.granted(lease)
+            for step in turn.steps():
+                time.sleep(step / 1000)
+                look("look", lease)
+            record("release", token=lease.token, at=time.monotonic_ns())
+            ok = lease.release()
+            record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
+        time.sleep(random.choice(settings["pauses"]) / 1000)
+
+
 async def acquire(turn: Turn) -> quorlock.Lease | None:
     """Acquires a lease, and sometimes cancels the wait. Returns None if the wait was cancelled."""
     task = asyncio.ensure_future(turn.acquire_async())
@@ -381,6 +445,25 @@ async def work_in_task() -> None:
                 record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
         await asyncio.sleep(random.choice(settings["pauses"]) / 1000)
     writer.close()
+
+
+async def use_permits_in_task() -> None:
+    while not over.is_set():
+        turn = PermitTurn()
+        try:
+            lease = await acquire(turn)
+        except turn.failures as error:
+            turn.record("error", code=error.code)
+            lease = None
+        if lease is not None:
+            turn.granted(lease)
+            for step in turn.steps():
+                await asyncio.sleep(step / 1000)
+                look("look", lease)
+            record("release", token=lease.token, at=time.monotonic_ns())
+            ok = await lease.release_async()
+            record("released", token=lease.token, at=time.monotonic_ns(), ok=ok)
+        await asyncio.sleep(random.choice(settings["pauses"]) / 1000)
 
 
 class Terms:
@@ -507,6 +590,8 @@ async def run_tasks() -> None:
         group.create_task(lead_in_task())
         for _ in range(settings["loops"]):
             group.create_task(work_in_task())
+        for _ in range(settings["permit_loops"]):
+            group.create_task(use_permits_in_task())
 
 
 def run_threads() -> None:
@@ -516,6 +601,7 @@ def run_threads() -> None:
 
     threading.excepthook = fail
     loops = [lead_in_thread, *[work_in_thread] * settings["loops"]]
+    loops += [use_permits_in_thread] * settings["permit_loops"]
     threads = [threading.Thread(target=loop) for loop in loops]
     for thread in threads:
         thread.start()

@@ -193,13 +193,15 @@ class Client:
         return [entry for history in self.histories for entry in history.all]
 
     def granted_since(self, moment: int) -> bool:
-        """Returns whether the process was granted a lease whose acquire began after `moment`."""
+        """Returns whether the process was granted a lock and a permit in acquires that began after
+        `moment`."""
+        granted = set()
         for entry in reversed(self.histories[-1].load()):
             if entry["event"] == "granted" and entry["asked"] > moment:
-                return True
-            if entry["at"] < moment:
-                return False
-        return False
+                granted.add("permits" in entry)
+            if len(granted) == 2 or entry["at"] < moment:
+                break
+        return len(granted) == 2
 
     @property
     def _running(self) -> subprocess.Popen[bytes]:

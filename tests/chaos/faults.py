@@ -21,6 +21,8 @@ from servers import Servers
 
 RESOURCES = ["orders", "stock", "report"]
 LEADER = "leader"
+POOL = "pool"
+"""The resource of the semaphore."""
 """The resource whose leader the clients elect."""
 
 SHORT = (0.02, 0.3)
@@ -223,9 +225,10 @@ class Faults:
                 self._servers.proxies[fault.target].cut()
             case "queues lost":
                 server = self._servers[fault.target]
-                server.command(
-                    "DEL", *(f"{{{resource}}}:queue" for resource in [*RESOURCES, LEADER])
-                )
+                queues = [f"{{{resource}}}:queue" for resource in [*RESOURCES, LEADER]]
+                # Without its index, the server must find out again which slots are free.
+                permits = f"{{{POOL}}}:permits"
+                server.command("DEL", *queues, f"{permits}:queue", permits)
             case "subscriptions cut":
                 self._servers[fault.target].command("CLIENT", "KILL", "TYPE", "pubsub")
             case mode:

@@ -23,7 +23,8 @@ def summary(run: Run) -> dict[str, Any]:
     languages = dict.fromkeys(language(client) for client, _ in run.histories)
     # Count a lease of several resources once.
     held = list({lease.token: lease for lease in run.leases}.values())
-    several = Counter(lease.token for lease in run.leases)
+    locks = [lease for lease in held if not lease.permits]
+    several = Counter(lease.token for lease in run.leases if not lease.permits)
     waits = run.waits
     errors = Counter(
         (language(client), entry["code"])
@@ -37,13 +38,14 @@ def summary(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "seconds": round(run.seconds(run.ended), 1),
         "calms": len(run.calms),
-        "acquisitions": {"all": len(held)}
-        | {each: sum(language(lease.client) == each for lease in held) for each in languages},
+        "acquisitions": {"all": len(locks)}
+        | {each: sum(language(lease.client) == each for lease in locks) for each in languages},
         "two resources": {
             each: sum(several[lease.token] > 1 for lease in held if language(lease.client) == each)
             for each in languages
         },
         "shared": shared(run),
+        "permits": permits(run),
         "hand-overs": handed_over(run),
         "elections": elections(run),
         "waits": {
@@ -97,6 +99,25 @@ def shared(run: Run) -> dict[str, int]:
         "together": together,
         "downgraded": events["downgrade"],
         "upgraded": events["upgraded"],
+    }
+
+
+def permits(run: Run) -> dict[str, int]:
+    """Counts the leases of permits by language, those of several permits, and those that were
+    granted while others were seen to hold all other permits."""
+    slots = [lease for lease in run.leases if lease.permits]
+    leases = {lease.token: lease for lease in slots}.values()
+    by_language = Counter(language(lease.client) for lease in leases)
+    ends: dict[str, int] = {}
+    full = 0
+    for lease in slots:
+        ends[lease.resource] = max(ends.get(lease.resource, 0), end_seen(lease))
+        full += all(end >= lease.granted for end in ends.values())
+    return {
+        "all": len(leases),
+        **dict(sorted(by_language.items())),
+        "several": sum(lease.permits > 1 for lease in leases),
+        "all held": full,
     }
 
 

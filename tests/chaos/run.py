@@ -2,13 +2,14 @@
 
     python tests/chaos/run.py --seconds 300 --seed 7 --out DIRECTORY
 
-Six client processes contend for a few resources on five servers, each behind a proxy. The run
-alternates between storms of faults and calm periods. In a storm, servers and clients are killed and
-stopped, also while they hold or wait, one or many at once; servers lose their queues and the
-connections for notifications; connections are cut, refused, delayed, held in one or both
-directions, or lose replies. In a calm period there are no faults: each client must get a lock, and
-all acquires that began before must end. At the end all clients are closed, and must leave no keys,
-connections or subscriptions.
+Six client processes contend for a few resources and for the permits of a semaphore on five servers,
+each behind a proxy. The run alternates between storms of faults and calm periods. In a storm,
+servers and clients are killed and stopped, also while they hold or wait, one or many at once;
+servers lose their queues and the connections for notifications; connections are cut, refused,
+delayed, held in one or both directions, or lose replies. In a calm period there are no faults: each
+client must get a lock and a permit, and all acquires that began before must end. At the end all
+clients are closed, and must leave no keys, connections or subscriptions, and all permits must be
+free.
 
 All events are recorded and then checked; see check.py and waits.py. DIRECTORY gets the histories,
 summary.json and timeline.html. The exit status is 1 if there was a violation.
@@ -35,11 +36,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
+import quorlock
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from chaos.check import Violation, check
 from chaos.clients import KINDS, Clients, CrashError, build_rust
-from chaos.faults import LEADER, RESOURCES, Faults, restarts, storms
+from chaos.faults import LEADER, POOL, RESOURCES, Faults, restarts, storms
 from chaos.history import History, Run
 from chaos.network import HOST, Network, enter, prepare, why_not
 from chaos.register import Register
@@ -57,6 +60,12 @@ SETTINGS: dict[str, Any] = {
     "resources": RESOURCES,
     # The number of loops per process: enough that several wait for the same resource.
     "loops": 5,
+    # The semaphore: its limit, the numbers of permits that clients choose from, and the number of
+    # loops per process that acquire some. In total, four times as many loops as permits.
+    "pool": POOL,
+    "limit": 3,
+    "permits": [1, 1, 1, 2],
+    "permit_loops": 2,
     "pairs": 0.25,
     "cancelled": 0.15,
     # How often a resource is wanted in shared mode, and a holder changes the mode of its lease.
@@ -89,8 +98,9 @@ PROGRESS_TIMEOUT = 5 * (
     + len(KINDS) * SETTINGS["loops"] * sum(SETTINGS["thinks"]) / len(SETTINGS["thinks"])
     + 3 * max(SETTINGS["thinks"])  # some long pauses of holders, one after another
 ) / 1000  # fmt: skip
-"""The maximum time, in seconds, until every client has got a lock in a calm period and all earlier
-acquires have ended. It is five times the time of an unlucky case, to allow for a loaded machine."""
+"""The maximum time, in seconds, until every client has got a lock and a permit in a calm period,
+and all earlier acquires have ended. It is five times the time of an unlucky case, to allow for a
+loaded machine."""
 SLACK = 12.0
 """The maximum time, in seconds, by which a wait may end late. It covers `connect_timeout` in an
 outage, the `node_timeout` of the last rounds, and delays on a loaded machine."""
@@ -100,6 +110,9 @@ seconds after which an open client closes unused subscriptions, so `close` must 
 LOST_TIMEOUT = 20.0
 """CONNECTIONS_TIMEOUT for runs that drop packets. If the packet that closes a connection is lost,
 the proxy closes the connection after 15 s."""
+PERMITS_MARGIN = 2.0
+"""The time, in seconds, beyond the ttl within which all permits are free at the end. It covers the
+restart guard of a node, and delays on a loaded machine."""
 QUEUE_LIFETIME = 6.0
 """The time, in seconds, after which a queue that no waiter joins has expired on a node. It includes
 a margin."""
@@ -152,6 +165,7 @@ def run(
             timeout = LOST_TIMEOUT if namespaces else CONNECTIONS_TIMEOUT
             check_connections(result, servers, timeout)
             clients.end()
+            check_permits(result, servers)
             check_leftover_keys(result, servers)
         except CrashError:
             clients.kill()  # the crash is recorded as a violation; the run cannot continue
@@ -160,13 +174,16 @@ def run(
         result.violations += clients.violations
         result.histories = [(client.name, client.entries) for client in clients]
     result.register = History(folder / "register.jsonl").load()
-    result.violations += check(result.histories, result.register, TTL * 1_000_000)
+    result.violations += check(
+        result.histories, result.register, TTL * 1_000_000, SETTINGS["limit"]
+    )
     result.violations += stuck(result.waits, int(SLACK * 1e9))
     return result
 
 
 def calm(result: Run, clients: Clients, seconds: float) -> None:
-    """Waits without faults until each client has got a lock and all earlier acquires have ended.
+    """Waits without faults until each client has got a lock and a permit, and all earlier acquires
+    have ended.
 
     After PROGRESS_TIMEOUT, stops waiting and records violations. At the end, waits without faults
     for `seconds` more.
@@ -186,13 +203,26 @@ def calm(result: Run, clients: Clients, seconds: float) -> None:
     now = time.monotonic_ns()
     limit = f"within {PROGRESS_TIMEOUT:g} s without faults"
     if names := without_lock():
-        text = f"no lock for {', '.join(names)} {limit}"
+        text = f"no lock or no permit for {', '.join(names)} {limit}"
         result.violations.append(Violation("no progress", now, text))
     result.violations += [
         Violation("stuck", now, f"{wait} has not ended {limit}") for wait in waiting()
     ]
     clients.watch(time.monotonic() + seconds)
     result.calms.append((began, time.monotonic_ns()))
+
+
+def check_permits(result: Run, servers: Servers) -> None:
+    """Checks that all permits can be acquired together within one ttl, after all clients have
+    exited. Killed clients leave theirs, which must expire."""
+    limit, ttl = SETTINGS["limit"], TTL / 1000
+    wait = ttl + PERMITS_MARGIN
+    with quorlock.Client(servers.urls, ttl=ttl, restart_guard=ttl) as client:
+        try:
+            client.semaphore(POOL, limit=limit, permits=limit, wait=wait).acquire().release()
+        except quorlock.QuorlockError as error:
+            text = f"the {limit} permits are not free {wait:g} s after the end: {error}"
+            result.violations.append(Violation("lost permit", time.monotonic_ns(), text))
 
 
 def check_leftover_keys(result: Run, servers: Servers) -> None:
@@ -205,6 +235,9 @@ def check_leftover_keys(result: Run, servers: Servers) -> None:
     for server, resource in product(servers, [*RESOURCES, LEADER]):
         if server.command("PTTL", f"{{{resource}}}:fence") == -1:
             left.append(f"the fence key of {resource} does not expire on a node")
+    for server, slot in product(servers, range(SETTINGS["limit"])):
+        if server.command("PTTL", f"{{{POOL}}}:permit:{slot}:fence") == -1:
+            left.append(f"the fence key of permit {slot} does not expire on a node")
     result.violations += [Violation("leftover key", time.monotonic_ns(), text) for text in left]
 
 

@@ -32,6 +32,9 @@ def test_there_is_no_violation_under_all_kinds_of_faults(tmp_path: Path) -> None
         assert figures["acquisitions"][language] > 0
         assert figures["two resources"][language] > 0
         assert figures["shared"][language] > 0, figures["shared"]
+        assert figures["permits"][language] > 0, figures["permits"]
+    for what in ("several", "all held"):
+        assert figures["permits"][what] > 0, figures["permits"]
     for what in ("together", "downgraded", "upgraded"):
         assert figures["shared"][what] > 0, figures["shared"]
     for pair in permutations(("Python", "Node.js", "Rust"), 2):
@@ -69,6 +72,8 @@ def test_the_checker_finds_overlaps_under_a_broken_assumption(
     # Which of the kinds it is depends on how soon the old holder notices the loss.
     kinds = {violation.kind for violation in result.violations}
     assert kinds & KINDS_OF_OVERLAP.keys()
+    if broken == "split":
+        assert "too many permits" in kinds
     assert "lost update" not in kinds  # the fences still protect the register
     assert "crash" not in kinds
     assert " granted: " in capsys.readouterr().out

@@ -9,6 +9,7 @@ import pytest
 from chaos.check import Entry, check
 
 TTL = 1000
+LIMIT = 2
 
 History = list[Entry]
 
@@ -72,7 +73,7 @@ def write(value: int, ok: bool = True, resource: str = "r") -> Entry:
 def kinds(*histories: History, written: History | None = None) -> list[str]:
     """Returns the kinds of violations in the histories of clients a, b, ..."""
     named = list(zip("abc", histories, strict=False))
-    return [violation.kind for violation in check(named, written or [], TTL)]
+    return [violation.kind for violation in check(named, written or [], TTL, LIMIT)]
 
 
 def test_consecutive_turns_are_no_violation() -> None:
@@ -125,6 +126,38 @@ def test_only_readers_may_hold_a_resource_together() -> None:
     # The one that ends last is not always the one that conflicts.
     b = [granted("2", 5, 20, fence=6, **reader), *released("2", 300)]
     assert kinds(a, b, [granted("3", 5, 250, fence=7)]) == ["overlap"]
+
+
+def test_at_most_as_many_permits_as_the_limit_are_held() -> None:
+    a = [
+        granted("1", 0, 10, fences={"s 0": 1}, permits=1),
+        look("1", 100, 910),
+        *released("1", 110),
+    ]
+    b = [granted("2", 0, 20, fences={"s 1": 1}, permits=1), look("2", 50, 970), *released("2", 60)]
+    assert kinds(a, b) == []
+    assert kinds(a, b, [granted("3", 0, 60, fences={"s 2": 1}, permits=1)]) == []
+    assert kinds(a, b, [granted("3", 0, 55, fences={"s 2": 1}, permits=1)]) == ["too many permits"]
+    both = granted("3", 0, 70, fences={"s 2": 1, "s 3": 1}, permits=2)
+    assert kinds(a, b, [both]) == ["too many permits"]
+
+
+def test_no_slot_is_held_twice() -> None:
+    a = [
+        granted("1", 0, 10, fences={"s 0": 1}, permits=1),
+        look("1", 100, 910),
+        *released("1", 110),
+    ]
+    assert kinds(a, [granted("2", 5, 50, fences={"s 0": 2}, permits=1)]) == ["overlap"]
+    assert kinds(a, [granted("2", 5, 120, fences={"s 0": 2}, permits=1)]) == []
+    # The fences of two slots are not ordered.
+    assert kinds(a, [granted("2", 120, 130, fences={"s 1": 1}, permits=1)]) == []
+    assert kinds(a, [granted("2", 120, 130, fences={"s 0": 1}, permits=1)]) == ["duplicate fence"]
+
+
+def test_a_lease_has_as_many_permits_as_were_asked_for() -> None:
+    assert kinds([granted("1", 0, 10, fences={"s 0": 1}, permits=2)]) == ["other permits"]
+    assert kinds([granted("1", 0, 10, fences={"s 0": 1, "s 1": 1}, permits=2)]) == []
 
 
 def test_a_downgraded_lease_keeps_writers_out_and_lets_readers_in() -> None:

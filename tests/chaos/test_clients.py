@@ -168,15 +168,17 @@ def test_a_client_that_gets_no_lock_in_a_calm_period_is_a_violation(
 def test_a_wait_that_does_not_end_in_a_calm_period_is_a_violation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str | None
 ) -> None:
-    """A later acquire of the client is granted, so only the wait itself can be a violation."""
+    """A later lock and a later permit are granted, so only the wait itself can be a violation."""
     other = "tell(event='granted', ask=2, at=2**63, asked=2**63, token='t', fences={}, left=0)"
-    program = f"{BEGIN}{WAITS}\n{WAITS.replace('ask=1', 'ask=2')}\n{other}\n"
+    permit = other.replace("ask=2", "ask=3, permits=1")
+    asks = [WAITS.replace("ask=1", f"ask={number}") for number in (1, 2, 3)]
+    program = BEGIN + "\n".join([*asks, other, permit, ""])
     if answer:
         program += "tell(event='granted', ask=1, at=2**63, asked=0, token='t', fences={}, left=0)\n"
     monkeypatch.setattr(clients, "KINDS", {"Python idle": [sys.executable, "-c", program + READ]})
     monkeypatch.setattr(run, "PROGRESS_TIMEOUT", TIMEOUT if answer else 3)
     idle = Clients([[]], {}, 0, tmp_path, None)
-    wait_until(lambda: any(e["event"] == "granted" for e in idle[0].histories[-1].load()))
+    wait_until(lambda: any("permits" in entry for entry in idle[0].histories[-1].load()))
     result = Run(0, tmp_path, 0)
     run.calm(result, idle, 0)
     idle.kill()

@@ -8,11 +8,12 @@ const leases = {}
 
 const hold = (resource, lease) => {
   leases[resource] = lease
-  return { fence: lease.fence, token: lease.token }
+  return { fence: lease.fence, token: lease.token, slots: lease.slots }
 }
 
 const commands = {
   lock: async ({ lock, options }) => hold(lock, await client.lock(lock, options)),
+  permit: async ({ permit, options, as }) => hold(as, await client.semaphore(permit, options).acquire()),
   adopt: async ({ adopt, text }) => hold(adopt, await client.adopt(text)),
   detach: ({ detach, within }) => leases[detach].detach({ within }),
   extend: ({ extend }) => leases[extend].extend(),

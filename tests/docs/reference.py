@@ -70,10 +70,15 @@ def python() -> Members:
     for name in names:
         short = name.rpartition(".")[2]
         if name in exported and short in classes:
-            base = native.get({"Lock": "Lock", "Lease": "LeaseBlock"}.get(short, ""))
-            if short == "LockOptions":
-                base = classes["_CommonOptions"]
-            own = _python_members(short, classes[short], base)
+            acquirable = [native["Acquirable"], classes["Acquirable"]]
+            bases = {
+                "Lock": acquirable,
+                "LockOptions": [classes["_CommonOptions"]],
+                "Lease": [native["LeaseBlock"]],
+                "Semaphore": acquirable,
+                "SemaphoreOptions": [classes["_CommonOptions"]],
+            }
+            own = _python_members(short, classes[short], *bases.get(short, []))
             members[""].add(name)
             if own:
                 members[name] = own
@@ -87,8 +92,8 @@ def python() -> Members:
     for name in ("Nodes", "Node"):
         members[""].add(name)
         # The constructor of a `Node` is not public.
-        faults = _python_members("_Faults", classes["_Faults"], None)
-        members[name] = _python_members(name, classes[name], None) | faults
+        faults = _python_members("_Faults", classes["_Faults"])
+        members[name] = _python_members(name, classes[name]) | faults
     return members
 
 
@@ -108,7 +113,7 @@ def _function(source: str, name: str) -> ast.FunctionDef | None:
     return next((each for each in found if each.name == name), None)
 
 
-def _python_members(name: str, body: ast.ClassDef, native: ast.ClassDef | None) -> set[str]:
+def _python_members(name: str, body: ast.ClassDef, *inherited: ast.ClassDef) -> set[str]:
     """Returns the members of a class, apart from the codes of the errors."""
     if any("Error" in ast.unparse(base) for base in body.bases):
         return set()
@@ -119,9 +124,8 @@ def _python_members(name: str, body: ast.ClassDef, native: ast.ClassDef | None) 
         "__str__": f"str({name.lower()})",
     }
     found = set(_constructors(name, body)) if name in ("Client", "Nodes") else set()
-    # The native base class of a lock or a lease has the `with` statement.
     overloaded = {each.name for each in body.body if _is_overload(each)}
-    for each in [*(native.body if native else []), *body.body]:
+    for each in [each for part in (*inherited, body) for each in part.body]:
         match each:
             case ast.AnnAssign(target=ast.Name(id=field)) if not field.startswith("_"):
                 found.add(field)

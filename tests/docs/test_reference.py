@@ -131,6 +131,17 @@ def test_the_options_that_a_lock_overrides_are_marked() -> None:
     assert marked == re.findall(r'"(\w+)"', listed[1])
 
 
+def test_the_options_of_a_semaphore_are_those_of_the_page() -> None:
+    source = (ROOT / "core" / "src" / "config" / "permits.rs").read_text()
+    largest = re.search(r"pub const MAX_PERMITS: u32 = (\w+);", source)
+    assert largest is not None
+    table = rows(OPTIONS.read_text(), "Options of a semaphore")
+    assert [row[0] for row in table] == ["`limit`", "`permits`"]
+    assert table[0][2] == f"1 to {int(largest[1].replace('_', '')):,}"
+    for _, _, _, flag, _ in table:
+        assert f"pub(crate) {flag.strip('`-')}:" in COMMAND
+
+
 UNITS = {"ms": 1.0, "s": 1e3, "h": 3600e3}
 
 
@@ -248,3 +259,21 @@ def test_the_page_has_all_codes_classes_and_outcomes() -> None:
         assert f"`{variant}`" in text
     outcomes = [row[0].strip("`") for row in rows(text, "Node outcomes")]
     assert outcomes == list(words(source, "NodeOutcome").values())
+
+
+# Events
+
+
+def test_the_page_has_all_events_with_their_levels() -> None:
+    text = "".join(path.read_text() for path in sorted((ROOT / "core" / "src").rglob("*.rs")))
+    found: dict[str, set[str]] = {}
+    for name, level in re.findall(r'name: "(\w+\.\w+)", target: \w+, Level::(\w+)', text):
+        found.setdefault(name, set()).add(level)
+    table = rows((ROOT / "docs" / "observability.md").read_text(), "Events")
+    shown = {row[0].strip("`"): row[1] for row in table}
+    # The bindings report how many events they have dropped.
+    assert shown.pop("records.dropped") == "WARN"
+    assert shown.keys() == found.keys()
+    assert len(found) > 20
+    for name, levels in found.items():
+        assert shown[name] in levels, name

@@ -1,6 +1,6 @@
 """The HTTP service that the examples call while they hold a lock, such as a payment service.
 
-It can delay its answers. It records all calls, and the accounts whose calls overlapped.
+It can delay its answers. It records all calls, and how many calls of an account overlapped.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Gateway:
     calls: list[Call] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
     """The accounts with two calls at the same time. `key` stands in for a missing account."""
+    most: Counter[str] = field(default_factory=Counter)
+    """The largest number of calls of each account that were in progress at the same time."""
 
     def __post_init__(self) -> None:
         self._in_progress: Counter[str] = Counter()
@@ -63,6 +65,9 @@ class Gateway:
     def states(self) -> list[str]:
         return [call.state for call in self.calls]
 
+    def in_progress(self, account: str) -> int:
+        return self._in_progress[account]
+
     def hold(self) -> None:
         """Delays all answers from now on."""
         self._open.clear()
@@ -84,6 +89,7 @@ class Gateway:
         with self._lock:
             self.calls.append(call)
             self._in_progress[about] += 1
+            self.most[about] = max(self.most[about], self._in_progress[about])
             if self._in_progress[about] > 1:
                 self.overlaps.append(about)
         try:

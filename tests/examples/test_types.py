@@ -33,6 +33,7 @@ OPTIONS = [
         "fastapi",
         "hand-over",
         "leader-election",
+        "semaphores",
         "worker",
     ],
 )

@@ -51,11 +51,11 @@ export class Servers {
     return true
   }
 
-  /** Returns whether no node has any key other than fence counters. */
+  /** Returns whether no node has any key other than fence counters and the indexes of semaphores, which expire later. */
   async isEmpty() {
     for (const index of this.all.keys()) {
       const keys = await this.command(index, 'KEYS', '*')
-      if (keys.some((key) => !key.endsWith(':fence'))) return false
+      if (keys.some((key) => !/:(fence|permits)$/.test(key))) return false
     }
     return true
   }

@@ -4,7 +4,7 @@ import { subscribe } from 'node:diagnostics_channel'
 import { Controller, Get, Module } from '@nestjs/common'
 import Fastify from 'fastify'
 import promClient from 'prom-client'
-import { Client, LockTimeoutError, QuorumError, type Leader, type Lease, type LogRecord, type NodeReport } from 'quorlock'
+import { Client, LockTimeoutError, QuorumError, type Leader, type Lease, type LogRecord, type NodeReport, type Semaphore, type SemaphoreStatus } from 'quorlock'
 import { quorlock } from 'quorlock/fastify'
 import { HeldLease, Locked, QuorlockModule } from 'quorlock/nestjs'
 import { instrument } from 'quorlock/opentelemetry'
@@ -67,6 +67,18 @@ export async function follow(signal: AbortSignal): Promise<Leader> {
   }
   throw signal.reason
 }
+
+export async function limited(signal: AbortSignal): Promise<readonly number[]> {
+  const semaphore: Semaphore = client.semaphore('api', { limit: 10, permits: 2, wait: null, keep: 0 })
+  const lease: Lease | null = await semaphore.tryAcquire()
+  const slot: number = await semaphore.using({ permits: 1, signal }, (lease) => lease.slot)
+  const { free, holders }: SemaphoreStatus = await semaphore.status()
+  return [slot, free, holders[0]?.slot ?? semaphore.limit, ...(lease?.slots ?? (await semaphore.acquire({ wait: 0 })).slots)]
+}
+// @ts-expect-error A semaphore needs a limit.
+void client.semaphore('api', { permits: 2 })
+// @ts-expect-error Each permit has one holder.
+void client.semaphore('api', { limit: 2, mode: 'shared' })
 
 export function explain(error: unknown): readonly NodeReport[] {
   if (error instanceof LockTimeoutError) return error.code === 'TIMEOUT' ? error.nodes : []

@@ -99,6 +99,18 @@ suite('scenarios', () => {
           assert.equal(Boolean(lease), step.returns ?? false)
           if (lease) leases[step.try_acquire] = lease
         },
+        permits: async ({ count = 1, ...step }) => {
+          const options = { limit: step.limit, permits: count, wait: 0 }
+          const lease = await expectOutcome(step, async () => client.semaphore(step.resource, options).acquire())
+          if (!lease) return
+          assert.equal(lease.slots.length, count)
+          leases[step.permits] = lease
+        },
+        slots: (step) => assert.deepEqual(step.slots.flatMap((name) => leases[name].slots).sort(), step.are),
+        free: async (step) => {
+          const { free } = await client.semaphore(step.free, { limit: step.limit }).status()
+          assert.equal(free, step.is)
+        },
         release: async (step) => {
           const options = step.keep === undefined ? undefined : { keep: step.keep }
           assert.equal(await leases[step.release].release(options), step.returns)

@@ -13,7 +13,8 @@ import pytest
 
 from proof import concrete, properties
 from proof.assumptions import NAMES, lemmas
-from proof.invariant import fences, guard, lock, modes, transfer
+from proof.controls import CONTROLS
+from proof.invariant import fences, guard, lock, modes, semaphores, transfer
 from proof.state import FIELDS, State
 from proof.step import PARAMETERS, apply, parameters
 from proof.systems import SYSTEMS
@@ -107,7 +108,7 @@ def test_grant_names_the_conditions_that_fail() -> None:
 
 
 def test_every_field_claim_and_transition_has_a_sentence() -> None:
-    parts = (lock, guard, fences, transfer, modes)
+    parts = (lock, guard, fences, transfer, modes, semaphores)
     claims = [claim for part in parts for claim in part.CONJUNCTS]
     named = [value for _, value in inspect.getmembers(properties, inspect.isfunction)]
     for thing in (*claims, *TRANSITIONS.values(), *named):
@@ -131,3 +132,16 @@ def test_everything_holds_where_nothing_has_happened(system: str) -> None:
     claims = (*it.invariant, *it.properties)
     assert [claim.__name__ for claim in claims if claim(state) is not True] == []
     assert [name for name, holds in it.initial(state).items() if holds is not True] == []
+
+
+@pytest.mark.parametrize("page", ["docs/proof.md", "docs/verification.md"])
+def test_documentation_names_the_number_of_deliberate_errors(page: str) -> None:
+    assert f"{len(CONTROLS)} deliberate errors" in (ROOT / page).read_text()
+
+
+def test_documentation_names_the_sizes_of_the_proof() -> None:
+    text = (ROOT / "docs/proof.md").read_text()
+    facts = max(len(it.invariant) for it in SYSTEMS.values())
+    assert f"There are {facts} facts in the largest system and {len(TRANSITIONS)} steps" in text
+    with_run = sum(bool(it.run) for it in CONTROLS)
+    assert f"For {with_run} of them, the solver also finds" in text

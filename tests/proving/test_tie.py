@@ -31,6 +31,14 @@ class Log:
             [0, "world", "test", [[0, 1, 0]] * NODES],
             [0, "process", "client", 1, ORIGIN],
         ]
+        self.resources = ["r"]
+        self.mode: Line = []
+        """The resources of the next steps, and the mode of the next round: none for `exclusive`."""
+
+    def want(self, slots: list[int], limit: int, key: str = "{r}:permit:") -> None:
+        """Lets the next steps be of rounds for permits of the semaphore `r`."""
+        modes = {f"{key}{slot}": ["{r}:permits", slot, limit] for slot in slots}
+        self.resources, self.mode = list(modes), [modes]
 
     def client(self, now: int, *step: Any) -> None:
         """Adds a step of the client, at a time in milliseconds."""
@@ -41,12 +49,14 @@ class Log:
         self, now: int, node: int, what: str, lock: Line, stored: Line, batch: int = 0
     ) -> None:
         """Adds a step of a node."""
-        self.lines.append([now * MILLISECOND, "node", node, what, [lock], [["r", *stored]], batch])
+        now, each = now * MILLISECOND, [[resource, *stored] for resource in self.resources]
+        self.lines.append([now, "node", node, what, [lock], each, batch])
 
     def begin(self, now: int, token: str, giver: str | None = None, *mode: Any) -> None:
         """Adds the beginning of a round; an adopter's if there is a giver."""
-        sent = ORIGIN + now * MILLISECOND
-        self.client(now, "begin", token, ["r"], sent, TTL, sent + VALIDITY, giver, 0.01, *mode)
+        sent, named = ORIGIN + now * MILLISECOND, mode or self.mode
+        times = (sent, TTL, sent + VALIDITY)
+        self.client(now, "begin", token, self.resources, *times, giver, 0.01, *named)
 
     def grant(self, now: int, node: int, token: str, fence: int = FENCE) -> None:
         stored = [token, TTL, fence, TTL + MEMORY]
@@ -115,13 +125,13 @@ class Log:
         kept = 1_000 * MILLISECOND
         self.node(now, node, "release", [token, kept, True], [token, left, fence, MEMORY])
 
-    def extend(self, now: int, token: str, nodes: int) -> None:
+    def extend(self, now: int, token: str, nodes: int, fence: int = FENCE) -> None:
         """Adds an extension that so many nodes confirm, a millisecond later."""
         sent = ORIGIN + now * MILLISECOND
         self.client(now, "extending", token, sent, TTL, sent + VALIDITY)
         self.client(now, "sending", now, [[token, sent, TTL]])
         for node in range(nodes):
-            stored = [token, TTL, FENCE, TTL + MEMORY]
+            stored = [token, TTL, fence, TTL + MEMORY]
             self.node(now, node, "extend", [token, TTL, True], stored, now)
         for node in range(nodes):
             is_last = node == nodes - 1
@@ -281,6 +291,107 @@ def test_upgraded_lease_is_accepted(tmp_path: Path) -> None:
     log.client(4, "valid", "second", True)
     log.release(5, "second", READ)
     assert checked(log, tmp_path).error == ""
+
+
+def test_permits_of_clients_with_different_limits_are_accepted(tmp_path: Path) -> None:
+    log = Log()
+    log.want([0], 1)
+    log.win(0, "first")
+    log.want([1, 2], 3)
+    log.win(2, "second", FENCE + 2_000)
+    log.client(4, "valid", "first", True)
+    log.extend(500, "second", 2, FENCE + 2_000)
+    log.client(900, "valid", "second", True)
+    log.want([0], 1)
+    log.release(901, "first")
+    log.want([0], 3)
+    log.win(903, "third", FENCE + 903_000)
+    log.client(905, "valid", "second", True)
+    assert checked(log, tmp_path).error == ""
+
+
+def test_handed_over_permits_are_accepted(tmp_path: Path) -> None:
+    log = Log()
+    log.want([1, 3], 4)
+    log.win(0, "first")
+    log.client(2, "detached", "first", [2])
+    log.begin(4, "second", "first")
+    for node in range(2):
+        log.transfer(4, node, "second", READ)
+    log.vote(5, 0, "second", None, READ)
+    log.vote(5, 1, "second", ["won", READ, ORIGIN + 4 * MILLISECOND + VALIDITY], READ)
+    log.client(6, "valid", "second", True)
+    assert checked(log, tmp_path).error == ""
+
+
+def _slot_beyond_the_limit(log: Log) -> None:
+    log.want([0, 2], 2)
+    log.begin(0, "first")
+
+
+def _slot_below_zero(log: Log) -> None:
+    log.want([-1], 2)
+    log.begin(0, "first")
+
+
+def _two_leases_of_a_slot(log: Log) -> None:
+    log.want([1], 2)
+    log.win(0, "first")
+    log.want([1], 3)
+    log.win(2, "second", READ)
+
+
+def _key_that_contains_the_limit(log: Log) -> None:
+    log.want([1], 2)
+    log.win(0, "first")
+    log.want([1], 3, "{r}:permit:3:")
+    log.win(2, "second", READ)
+
+
+def _key_of_two_slots(log: Log) -> None:
+    log.want([1], 2)
+    log.begin(0, "first")
+    log.begin(1, "second", None, {"{r}:permit:1": ["{r}:permits", 0, 2]})
+
+
+def _slot_that_one_node_sets_in_place_of_two(log: Log) -> None:
+    log.want([0, 1], 2)
+    log.begin(0, "first")
+    log.grant(0, 0, "first")
+    stored: list[Line] = [["{r}:permit:0", "first", TTL], ["{r}:permit:1", None, 0]]
+    log.lines[-1][5] = [[*each, FENCE, TTL + MEMORY] for each in stored]
+
+
+def _adopter_with_another_limit(log: Log) -> None:
+    log.want([0], 1)
+    log.win(0, "first")
+    log.client(2, "detached", "first", [])
+    log.want([0], 2)
+    log.begin(4, "second", "first")
+
+
+def _adopter_of_another_slot(log: Log) -> None:
+    log.want([0], 2)
+    log.win(0, "first")
+    log.client(2, "detached", "first", [])
+    log.want([1], 2)
+    log.begin(4, "second", "first")
+
+
+def _permit_without_a_limit(log: Log) -> None:
+    log.want([0], 1)
+    log.begin(0, "first", None, "exclusive")
+
+
+def _permits_with_two_limits(log: Log) -> None:
+    log.want([0, 1], 2)
+    log.mode[0]["{r}:permit:1"] = ["{r}:permits", 1, 3]
+    log.begin(0, "first")
+
+
+def _permit_without_a_number(log: Log) -> None:
+    log.want([0], 1)
+    log.begin(0, "first", None, {"{r}:permit:0": ["{r}:permits", None, 1]})
 
 
 def _late_transfer(log: Log, left: int) -> None:
@@ -630,6 +741,26 @@ def _unknown_step(log: Log) -> None:
         ),
         (_unknown_mode, "there is no mode 'both'"),
         (_mode_of_another_resource, "there is no mode {'q': 'shared'}"),
+        (
+            _slot_beyond_the_limit,
+            "begin_round: it does not hold that its slots are below its limit",
+        ),
+        (_slot_below_zero, "begin_round: it does not hold that its slots are below its limit"),
+        (_two_leases_of_a_slot, "grant: it does not hold that all resources are free"),
+        (
+            _key_that_contains_the_limit,
+            "begin_round: it does not hold that each client has the same keys for these slots",
+        ),
+        (_key_of_two_slots, "two slots have the key {r}:permit:1"),
+        (
+            _slot_that_one_node_sets_in_place_of_two,
+            "has the token [] for resource {r}:permit:1, in the proof ['first']",
+        ),
+        (_adopter_with_another_limit, "a lease is taken over with another limit"),
+        (_adopter_of_another_slot, "a lease is taken over with other resources"),
+        (_permit_without_a_limit, "a round for the permit {r}:permit:0 names no limit"),
+        (_permits_with_two_limits, "a round has the limits [2, 3]"),
+        (_permit_without_a_number, "there is no mode {'{r}:permit:0': ['{r}:permits', None, 1]}"),
         (_unknown_step, "there is no transition for 'surprise'"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",

@@ -129,6 +129,17 @@ class Scenario:
                 assert (tried is not None) is step.get("returns", False)
                 if tried is not None:
                     self.leases[name] = tried
+            case {"permits": name, "resource": resource, "limit": limit}:
+                count = step.get("count", 1)
+                options = {"limit": limit, "permits": count, "wait": 0}
+                lease = expect(step, lambda: self.client.semaphore(resource, **options).acquire())
+                if lease is not None:
+                    assert len(lease.slots) == count
+                    self.leases[name] = lease
+            case {"slots": names, "are": slots}:
+                assert sorted(sum((self.leases[name].slots for name in names), ())) == slots
+            case {"free": resource, "limit": limit, "is": free}:
+                assert self.client.semaphore(resource, limit=limit).status().free == free
             case {"release": name, "keep": keep}:
                 assert self.leases[name].release(keep=keep / 1000) is step["returns"]
             case {"release": name}:

@@ -6,7 +6,8 @@ const readline = require('node:readline')
 
 const TTL = 10_000
 
-const [name, ...urls] = process.argv.slice(2)
+const [argument, ...urls] = process.argv.slice(2)
+const [name, limit] = argument.split(' ')
 const clients = urls.map((url) => new Redis(url))
 
 // Each function returns, for a key, a function that runs one cycle. It throws if it gets no lock.
@@ -24,6 +25,16 @@ const libraries = {
     return (key) => async () => {
       const lock = await redlock.acquire([key], TTL)
       await lock.release()
+    }
+  },
+  // After its name, the limit of the semaphores.
+  'redis-semaphore-permits'() {
+    const { RedlockSemaphore } = require('redis-semaphore')
+    const options = { lockTimeout: TTL, refreshInterval: 0 }
+    return (key) => async () => {
+      const semaphore = new RedlockSemaphore(clients, key, Number(limit), options)
+      await semaphore.acquire()
+      await semaphore.release()
     }
   },
   'redis-semaphore'() {

@@ -1,5 +1,7 @@
 //! The protocol of contenders in Rust; see `bench/README.md`.
 
+pub mod rounds;
+
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::io::stdin;
@@ -55,4 +57,17 @@ pub fn micros_since(start: Instant) -> f64 {
 /// Returns the CPU time that all threads of this process have used so far.
 pub fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time that is not negative")
+}
+
+/// Returns nanoseconds of the clock that all processes share.
+pub fn now() -> i64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// Returns a random time between `mean - spread` and `mean + spread`.
+pub fn about(mean: Duration, spread: Duration) -> Duration {
+    let mut byte = [0; 1];
+    getrandom::fill(&mut byte).expect("randomness");
+    mean - spread + 2 * spread * u32::from(byte[0]) / 255
 }

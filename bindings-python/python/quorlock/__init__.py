@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 # Imported here, not on first use: a child that is forked during an import would wait forever.
 from . import _logging as _logging
 from . import _threads as _threads
-from ._client import Client, ClientOptions, LockOptions
+from ._client import Client, ClientOptions, LockOptions, SemaphoreOptions
 from ._election import Election, Watch
 from ._errors import (
     ClosedError,
@@ -26,6 +26,7 @@ from ._errors import (
 from ._lease import Lease
 from ._lock import Lock
 from ._quorlock import __version__, end, release_all
+from ._semaphore import Semaphore
 
 if TYPE_CHECKING:
     from ._reports import (
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
         NodeDiagnosis,
         NodeStats,
         NodeStatus,
+        PermitHolder,
+        PermitNode,
         Reader,
+        SemaphoreStatus,
         Stats,
         Status,
     )
@@ -60,9 +64,14 @@ __all__ = [
     "NodeReport",
     "NodeStats",
     "NodeStatus",
+    "PermitHolder",
+    "PermitNode",
     "QuorlockError",
     "QuorumError",
     "Reader",
+    "Semaphore",
+    "SemaphoreOptions",
+    "SemaphoreStatus",
     "Stats",
     "Status",
     "Watch",
@@ -78,7 +87,10 @@ _REPORTS = {
     "NodeDiagnosis",
     "NodeStats",
     "NodeStatus",
+    "PermitHolder",
+    "PermitNode",
     "Reader",
+    "SemaphoreStatus",
     "Stats",
     "Status",
 }

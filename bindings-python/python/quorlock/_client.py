@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Never, Required, TypedDict, Unpack, cast, overload
 
 from . import _quorlock
 from ._async import result
@@ -10,6 +10,7 @@ from ._election import Election, Watch
 from ._lease import Duration, Lease, Mode
 from ._lock import Lock, LockDecorator
 from ._options import CLIENT, given
+from ._semaphore import Semaphore
 
 if TYPE_CHECKING:
     from ._errors import NodeReport
@@ -51,6 +52,16 @@ class LockOptions(_CommonOptions, total=False):
     """`exclusive`: nobody else holds the resource at the same time. `shared`: any number of holders
     share it, and none holds it exclusively. A dict sets the mode of each resource; those that it
     does not name are exclusive. Default: `exclusive`."""
+
+
+class SemaphoreOptions(_CommonOptions, total=False):
+    """Options of a semaphore. Durations are in seconds, or a `timedelta`."""
+
+    limit: Required[int]
+    """The largest number of permits that are held at the same time: 1 to 1,024. All clients should
+    use the same."""
+    permits: int
+    """The number of permits that each acquire gets, all or none: 1 to the limit. Default: 1."""
 
 
 class ClientOptions(_CommonOptions, total=False):
@@ -228,9 +239,74 @@ class Client:
             mode=mode,
             **unknown,
         )
+
+        def lock(named: tuple[object, ...]) -> Lock:
+            return Lock(self._native, cast("tuple[str, ...]", named), options)
+
         if len(resources) == 1 and callable(resources[0]):
-            return LockDecorator(self._native, resources[0], options)
-        return Lock(self._native, cast("tuple[str, ...]", resources), options)
+            several = (tuple, list)
+            return LockDecorator(
+                resources[0],
+                lambda named: lock(tuple(named) if isinstance(named, several) else (named,)),
+            )
+        return lock(resources)
+
+    @overload
+    def semaphore(self, resource: str, **options: Unpack[SemaphoreOptions]) -> Semaphore: ...
+
+    @overload
+    def semaphore(
+        self, resource: Callable[..., str], **options: Unpack[SemaphoreOptions]
+    ) -> LockDecorator: ...
+
+    def semaphore(
+        self,
+        resource: str | Callable[..., str],
+        *,
+        limit: int,
+        permits: int = 1,
+        ttl: Duration = CLIENT,
+        wait: Duration | None = CLIENT,
+        auto_extend: bool = CLIENT,
+        max_hold: Duration | None = CLIENT,
+        holder: str | None = CLIENT,
+        keep: Duration | None = CLIENT,
+        **unknown: Never,
+    ) -> Semaphore | LockDecorator:
+        """Returns the semaphore of a resource, to be used with `with`, `async with`, `acquire` or
+        as a decorator. At most `limit` permits of the resource are held at the same time, by all
+        clients together. Does not acquire any.
+
+            with client.semaphore("api:stripe", limit=10) as lease:
+                call_api(worker=lease.slot)
+
+        A function instead of the resource makes a decorator. The function gets the arguments of
+        each call, and returns the resource: see `lock`.
+
+        - `limit`: the largest number of permits that are held at the same time. 1 to 1,024. All
+          clients should use the same limit; while they differ, the largest is in force.
+        - `permits`: the number of permits that each acquire gets, all or none. 1 to the limit.
+
+        The other options are those of `lock`, by default those of the client; `wait` is the maximum
+        time that an acquire waits while others hold too many permits.
+
+        Raises ConfigError for an invalid resource or option.
+        """
+        options = given(
+            permits=permits,
+            ttl=ttl,
+            wait=wait,
+            auto_extend=auto_extend,
+            max_hold=max_hold,
+            holder=holder,
+            keep=keep,
+            **unknown,
+        )
+
+        def semaphore(named: object) -> Semaphore:
+            return Semaphore(self._native, cast("str", named), limit, options)
+
+        return LockDecorator(resource, semaphore) if callable(resource) else semaphore(resource)
 
     def adopt(
         self,

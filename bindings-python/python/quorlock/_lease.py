@@ -100,7 +100,9 @@ class Lease(_quorlock.LeaseBlock):
         """The fencing token: larger than that of any earlier lease of the resource, below 2**53.
 
         Send it with every write, and let the storage reject a token smaller than the largest it has
-        seen. Raises ConfigError for a lease of several resources; use `fences` there.
+        seen. Permits of a semaphore have an order for each slot only: let the storage keep the
+        largest token of each. Raises ConfigError for a lease of several resources; use `fences`
+        there.
         """
         return self._native.fence
 
@@ -111,6 +113,19 @@ class Lease(_quorlock.LeaseBlock):
         Send each with the writes to its resource; see `fence`.
         """
         return self._native.fences
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The numbers of the permits of a semaphore, in ascending order: each is 0 to `limit` - 1,
+        and no other valid lease of the semaphore has it, so it can serve as the number of a worker.
+        Empty for a lease of a lock."""
+        return self._native.slots
+
+    @property
+    def slot(self) -> int:
+        """The only one of `slots`. Raises ConfigError if there are several, or none because this is
+        a lease of a lock."""
+        return self._native.slot
 
     @property
     def mode(self) -> Mode | None:

@@ -1,4 +1,5 @@
-"""The public class `Lock`. The native class does the work, including the `with` statement.
+"""The public class `Lock`, and what it has in common with `Semaphore`. The native classes do the
+work, including the `with` statement.
 
 This module adds the `_async` forms and the decorators. See the native `lock` module for why `with`
 is not here.
@@ -26,7 +27,62 @@ R = TypeVar("R")
 L = TypeVar("L", NativeLease, NativeLease | None)
 
 
-class Lock(_quorlock.Lock):
+class Acquirable(_quorlock.Acquirable):
+    """What `Lock` and `Semaphore` have in common: how they are acquired, and the decorator."""
+
+    __slots__ = ()
+
+    def try_acquire(self) -> Lease | None:
+        """Tries once to acquire, whatever `wait` is. Returns the lease, or None if others hold the
+        lock, or too many of the permits.
+
+        Raises QuorumError if too few nodes can vote, as `acquire` does.
+        """
+        return self._try_hold()
+
+    async def try_acquire_async(self) -> Lease | None:
+        """The asyncio form of `try_acquire`."""
+        lease = await self._observed(self._try_acquire)
+        return None if lease is None else Lease(lease)
+
+    async def _observed(self, start: "Callable[..., Pending[L]]", *options: object) -> L:
+        """Awaits an acquire within the observer's context manager."""
+        observe = self._observer
+        if observe is None:
+            return await result(start(*options))
+        with observe(self._resources) as acquired:
+            lease = await result(start(*options))
+            if lease is not None:
+                acquired(lease)
+        return lease
+
+    async def __aenter__(self) -> Lease:
+        native = await self._observed(self._acquire, {})
+        lease = Lease(native)
+        scope = Scope(lease)
+        self._enter(scope, native)
+        scope.cancel_on_loss()
+        return lease
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._leave().leave(error)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorates a function, sync or async, so that each call holds a lease.
+
+        Raises TypeError for a generator function, or for an object that cannot be called. A call
+        raises TypeError if a function that is not `async def` returns an awaitable, or any function
+        returns a generator: its body would run after the lease is released. The body does not run.
+        """
+        return _decorated(function, lambda *_, **__: self)
+
+
+class Lock(Acquirable, _quorlock.Lock):
     """A lock on one or several resources, with its options. Created by `Client.lock`.
 
     It holds no state of its own, so threads and tasks can share it: every acquire or `with` block
@@ -50,30 +106,6 @@ class Lock(_quorlock.Lock):
         """The asyncio form of `acquire`. If it is cancelled, no key is left on reachable nodes."""
         return Lease(await self._observed(self._acquire, given(wait=wait)))
 
-    def try_acquire(self) -> Lease | None:
-        """Tries once to acquire the lock, whatever `wait` is. Returns the lease, or None if others
-        hold the lock.
-
-        Raises QuorumError if too few nodes can vote, as `acquire` does.
-        """
-        return self._try_hold()
-
-    async def try_acquire_async(self) -> Lease | None:
-        """The asyncio form of `try_acquire`."""
-        lease = await self._observed(self._try_acquire)
-        return None if lease is None else Lease(lease)
-
-    async def _observed(self, start: "Callable[..., Pending[L]]", *options: object) -> L:
-        """Awaits an acquire within the observer's context manager."""
-        observe = self._observer
-        if observe is None:
-            return await result(start(*options))
-        with observe(self.resources) as acquired:
-            lease = await result(start(*options))
-            if lease is not None:
-                acquired(lease)
-        return lease
-
     def locked(self) -> bool:
         """Returns True if the lock could not be acquired now because it is held on too many nodes.
         With several resources, returns True if this is the case for any of them.
@@ -86,30 +118,10 @@ class Lock(_quorlock.Lock):
         """The asyncio form of `locked`."""
         return await result(self._locked())
 
-    async def __aenter__(self) -> Lease:
-        native = await self._observed(self._acquire, {})
-        lease = Lease(native)
-        scope = Scope(lease)
-        self._enter(scope, native)
-        scope.cancel_on_loss()
-        return lease
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._leave().leave(error)
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorates a function, sync or async, so that each call holds the lock.
-
-        Raises TypeError for a generator function, or for an object that cannot be called. A call
-        raises TypeError if a function that is not `async def` returns an awaitable, or any function
-        returns a generator: its body would run after the lock is released. The body does not run.
-        """
-        return _decorated(function, lambda *_, **__: self)
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources to lock, in the order in which they were given."""
+        return self._resources
 
     def __repr__(self) -> str:
         names = map(_quorlock.shortened, self.resources)
@@ -117,34 +129,27 @@ class Lock(_quorlock.Lock):
 
 
 class LockDecorator:
-    """Decorates functions so that each call holds the lock on the resource that its arguments name.
-    Created by `Client.lock`."""
+    """Decorates functions so that each call holds a lease of the resource that its arguments name.
+    Created by `Client.lock` and `Client.semaphore`."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_made",)
 
-    def __init__(
-        self, client: _quorlock.Client, name: Callable[..., object], options: dict[str, Any]
-    ) -> None:
+    def __init__(self, name: Callable[..., object], make: Callable[[object], Acquirable]) -> None:
+        """`name` returns the resource of a call; `make` returns the lock or semaphore for it."""
         # Checks the options now. The name stands for those that are known with each call.
-        Lock(client, ("resource",), options)
-
-        def lock(*args: object, **kwargs: object) -> Lock:
-            named = name(*args, **kwargs)
-            resources = tuple(named) if isinstance(named, tuple | list) else (named,)
-            return Lock(client, cast("tuple[str, ...]", resources), options)
-
-        self._lock = lock
+        make("resource")
+        self._made = lambda *args, **kwargs: make(name(*args, **kwargs))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorates a function like `Lock` does. Raises ConfigError in a call whose resource is not
         valid."""
-        return _decorated(function, self._lock)
+        return _decorated(function, self._made)
 
 
-def _decorated(function: Callable[P, R], lock: Callable[..., Lock]) -> Callable[P, R]:
-    """Returns the function with each call in a block of the lock that `lock` returns for it."""
+def _decorated(function: Callable[P, R], made: Callable[..., Acquirable]) -> Callable[P, R]:
+    """Returns the function with each call in a block of what `made` returns for it."""
     if isinstance(function, staticmethod | classmethod):
-        return cast("Callable[P, R]", type(function)(_decorated(function.__func__, lock)))
+        return cast("Callable[P, R]", type(function)(_decorated(function.__func__, made)))
     if not callable(function):
         raise TypeError(f"a lock decorates a function, not {function!r}")
     from . import _deferred
@@ -156,7 +161,7 @@ def _decorated(function: Callable[P, R], lock: Callable[..., Lock]) -> Callable[
 
         @functools.wraps(function)
         async def hold_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-            async with lock(*args, **kwargs):
+            async with made(*args, **kwargs):
                 returned = await cast(Any, function)(*args, **kwargs)
                 _deferred.refuse(function, returned)
                 return returned
@@ -165,7 +170,7 @@ def _decorated(function: Callable[P, R], lock: Callable[..., Lock]) -> Callable[
 
     @functools.wraps(function)
     def hold(*args: P.args, **kwargs: P.kwargs) -> R:
-        with lock(*args, **kwargs):
+        with made(*args, **kwargs):
             returned = function(*args, **kwargs)
             _deferred.refuse(function, returned)
             return returned

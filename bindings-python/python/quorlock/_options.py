@@ -17,6 +17,7 @@ class _Inherited:
 
 CLIENT: Any = _Inherited("client")
 LOCK: Any = _Inherited("lock")
+SEMAPHORE: Any = _Inherited("semaphore")
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The public report classes: the doctor's diagnosis, the status of a resource, and the statistics
-of a client.
+"""The public report classes: the doctor's diagnosis, the status of a resource or semaphore, and the
+statistics of a client.
 
 They only hold values, which the core computes. Imported on first use; see `__init__`.
 """
@@ -216,6 +216,71 @@ class Status:
             remaining=_seconds(remaining),
             readers=tuple(map(Reader._of, status.pop("readers"))),
             nodes=tuple(NodeStatus._of(node) for node in status.pop("nodes")),
+            **status,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitHolder:
+    """The holder of one permit of a semaphore: a majority of the nodes has its token."""
+
+    slot: int
+    """The number of the permit."""
+    holder: str | None
+    """The name of the holder: what it calls itself. None if it has none."""
+    token: str
+    """The first 8 characters of its token, which tell holders apart. A lease of several permits has
+    one token. The rest is secret."""
+    fence: int | None
+    """The largest fencing token of the permit. None if the nodes have forgotten it."""
+    remaining: float | None
+    """The time in seconds until a majority of the nodes has the permit no more, if it is not
+    renewed. None if it is unknown."""
+
+    @classmethod
+    def _of(cls, decoded: dict[str, Any]) -> "PermitHolder":
+        return cls(remaining=_seconds(decoded.pop("expires_in_ms")), **decoded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitNode:
+    """What one node reports of a semaphore."""
+
+    address: str
+    """The URL of the node, without user and password."""
+    outcome: str
+    """`confirmed` if the node answered. Any other outcome says why it gave no report; see
+    `NodeReport.outcome`."""
+    detail: str
+    """Details, such as the error text of the server. May be empty."""
+    held: int | None
+    """The number of permits that are held there. None if the node did not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemaphoreStatus:
+    """The status of a semaphore: the result of `Semaphore.status`."""
+
+    resource: str
+    """The name of the resource."""
+    limit: int
+    """The limit of the semaphore that was asked for."""
+    free: int
+    """The number of permits below the limit that are free on a majority of the nodes."""
+    waiters: int
+    """The number of clients that wait for permits: the length of the longest queue."""
+    holders: tuple[PermitHolder, ...]
+    """The holders, in the order of their slots. Those at or above the limit belong to clients with
+    a larger limit."""
+    nodes: tuple[PermitNode, ...]
+    """The nodes, in the order of the client's node list."""
+
+    @classmethod
+    def _of(cls, as_json: str) -> "SemaphoreStatus":
+        status = json.loads(as_json)
+        return cls(
+            holders=tuple(map(PermitHolder._of, status.pop("holders"))),
+            nodes=tuple(PermitNode(**node) for node in status.pop("nodes")),
             **status,
         )
 

@@ -7,7 +7,7 @@ use crate::acquiring::{NOW, Source, acquire, names};
 use crate::args::Run;
 use crate::exit;
 use crate::output::{Failure, Output};
-use quorlock::{Adoption, Client, Dialect, ErrorCode, Lease};
+use quorlock::{Adoption, Client, Dialect, ErrorCode, Lease, OptionValue};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -51,19 +51,23 @@ fn line(mut from: impl Read) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Whether the environment has the text of a detached lease that nobody can adopt any more: one of a resource that is
-/// held by now.
+/// Whether the environment has the text of a detached lease that nobody can adopt any more: one of a resource, or of a
+/// permit, that is held by now.
 pub(super) fn is_used_up(client: &Client, held: &Lease) -> bool {
-    let is_held = |resource: &String| held.resources().contains(resource);
-    std::env::var(VARIABLE).is_ok_and(|text| client.adopt(&text).resources().iter().any(is_held))
+    let Ok(text) = std::env::var(VARIABLE) else { return false };
+    let (detached, held_slots) = (client.adopt(&text), held.slots());
+    let is_same_kind = detached.slots().is_empty() == held_slots.is_empty();
+    let has_slot = detached.slots().iter().any(|slot| held_slots.contains(slot));
+    let has_resource = detached.resources().iter().any(|name| held.resources().contains(name));
+    is_same_kind && has_resource && (has_slot || held_slots.is_empty())
 }
 
 /// Acquires the lock, detaches the lease, and runs the command, which has the text. If the command fails and nobody has
 /// adopted the lease, releases it.
 pub(super) async fn run(client: Client, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     client.check_within(Dialect::CommandLine, wanted.within.as_ref())?;
-    let lock = client.lock(wanted.resources.clone()).unlimited_hold().checked()?;
-    let result = hand_over(&client, &Source::Lock(lock), wanted, output).await;
+    let source = Source::wanted(&client, wanted).option("--max-hold", &OptionValue::Null);
+    let result = hand_over(&client, &source.checked()?, wanted, output).await;
     client.close().await;
     result
 }
@@ -115,6 +119,7 @@ fn environment(lease: &Lease, text: &str) -> Environment {
         // Those of the adopter are others.
         ("QUORLOCK_FENCE", None),
         ("QUORLOCK_FENCES", None),
+        ("QUORLOCK_SLOTS", None),
         ("QUORLOCK_TOKEN", None),
     ]
 }

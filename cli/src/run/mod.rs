@@ -17,7 +17,7 @@ use other::{Child, stdin};
 #[cfg(unix)]
 use unix::{Child, stdin};
 
-use crate::acquiring::{Source, acquire, names};
+use crate::acquiring::{Source, acquire, names, slots};
 use crate::args::{Nodes, Run};
 use crate::connect::client;
 use crate::duration::{self, show};
@@ -42,7 +42,7 @@ pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<
     let source = if wanted.adopt {
         Source::Adoption(handover::adoption(&client, wanted.lease_file.as_deref())?)
     } else {
-        Source::Lock(client.lock(wanted.resources.clone()))
+        Source::wanted(&client, wanted)
     };
     let max_hold = wanted.max_hold.as_ref().unwrap_or(&OptionValue::Null);
     let keep = wanted.keep.as_ref().unwrap_or(&OptionValue::Null);
@@ -152,6 +152,7 @@ fn environment(client: &Client, lease: &Lease) -> Environment {
         ("QUORLOCK_RESOURCE", resource),
         ("QUORLOCK_FENCE", fence),
         ("QUORLOCK_FENCES", Some(json)),
+        ("QUORLOCK_SLOTS", slots(lease)),
         ("QUORLOCK_TOKEN", Some(lease.token().to_owned())),
     ];
     if handover::is_used_up(client, lease) {

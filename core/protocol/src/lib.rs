@@ -17,6 +17,7 @@
 //! - [`NodeClocks`] estimates the time by the nodes' clocks, for fence proposals and tickets.
 //! - [`Line`] orders the waiters of one client; [`Calls`] collects the notifications that a waiter
 //!   gets from nodes. Neither grants anything.
+//! - [`Slots`] decides which permits of a semaphore a client tries.
 //! - [`node`] is the node's side: what a node stores for a resource and how it answers requests.
 //!
 //! The algorithm is Redlock, from the page "Distributed Locks with Redis" of the Redis documentation. This
@@ -34,6 +35,7 @@ pub mod node;
 mod quorum;
 mod renewal;
 mod round;
+mod slots;
 mod tally;
 mod term;
 #[cfg(test)]
@@ -51,6 +53,7 @@ pub use line::Line;
 pub use quorum::{MAX_NODES, NodeSet, Quorum};
 pub use renewal::Upkeep;
 pub use round::{Actions, Event, Loss, Outcome, Round, Vote};
+pub use slots::{Slots, promising};
 pub use tally::{Answer, Healed};
 pub use term::{Keep, Moment, Term};
 pub use transfer::{Adoption, Untransferable};

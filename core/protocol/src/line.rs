@@ -67,6 +67,12 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         self.waiters.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut).for_each(act);
     }
 
+    /// The waiter behind the one with this number.
+    pub fn after(&mut self, resource: &R, number: u64) -> Option<&mut W> {
+        let waiters = self.waiters.get_mut(resource)?;
+        waiters.range_mut(number + 1..).next().map(|(_, waiter)| waiter)
+    }
+
     /// The waiter with this number, unless it has left.
     pub fn get(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         self.waiters.get_mut(resource)?.get_mut(&number)

@@ -7,6 +7,8 @@ mod keeping;
 mod late;
 mod leader;
 mod leases;
+mod permits;
+mod permits_exhaustive;
 mod promises;
 mod properties;
 mod shared;

@@ -1,10 +1,10 @@
 //! [`Adoption`]: the public type for a lease that is taken over, and the options of the new lease.
 
-use crate::client::lock::Lock;
+use crate::client::lock::{Lock, Permits};
 use crate::client::setup::Setup;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::Result;
-use crate::lock::handover::{Giver, Place};
+use crate::lock::handover::{Giver, Leased, Place};
 use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
 use crate::runtime::Pending;
@@ -26,8 +26,10 @@ impl Adoption {
         let addresses = setup.endpoints.iter().map(|endpoint| &*endpoint.address).collect();
         let place = Place { addresses, key_prefix: &setup.options.key_prefix };
         match place.read(text) {
-            Ok((resources, modes, giver)) => {
-                Self { lock: Lock::new(setup, resources).modes(modes), giver: Some(giver) }
+            Ok((Leased { resources, modes, permits }, giver)) => {
+                let permits = permits.map(|(limit, slots)| Permits::Adopted { limit, slots });
+                let lock = Lock::new(setup, resources).modes(modes).with_permits(permits);
+                Self { lock, giver: Some(giver) }
             }
             Err(mistake) => Self { lock: Lock::invalid(setup, mistake), giver: None },
         }
@@ -83,6 +85,11 @@ impl Adoption {
     /// The resources of the lease; empty if the text is invalid.
     pub fn resources(&self) -> &[String] {
         self.lock.resources()
+    }
+
+    /// The slots of the lease's permits, in order; none if it is not a lease of a semaphore, or if the text is invalid.
+    pub fn slots(&self) -> &[u32] {
+        self.lock.adopted_slots()
     }
 
     /// Returns the adoption, or the first error in its text and options.

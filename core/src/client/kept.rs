@@ -49,6 +49,9 @@ struct Kept {
 pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)> {
     lease.check()?;
     let Some(held) = lease.held().map(Arc::clone) else { return Err(Error::closed()) };
+    if held.grant.permits.is_some() {
+        return Err(Error::config("permits of a semaphore cannot be kept: detach the lease"));
+    }
     let ttl = held.grant.term.ttl;
     held.wait_until(|state| state.lease.missing().is_empty()).await;
     let sound = held.state().lease.sound().iter().collect();
@@ -114,6 +117,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
             .with_nodes(reports));
     };
     let grant = Grant {
+        permits: None,
         resources,
         modes,
         subject,

@@ -4,6 +4,7 @@
 
 use crate::client::setup::Setup;
 use crate::command::answer::{self, Answered, Failure};
+use crate::command::keys::is_reserved;
 use crate::command::reply::Reply;
 use crate::command::request::Request;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
@@ -46,7 +47,9 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     let (mut resources, mut is_cut) = (BTreeSet::new(), false);
     for (keys, is_all) in answers.into_iter().flatten() {
         is_cut |= !is_all;
-        let names = keys.iter().filter_map(|key| key.strip_prefix(&**key_prefix));
+        // The lock keys of permits are not the names of resources.
+        let keys = keys.iter().filter(|key| !is_reserved(key));
+        let names = keys.filter_map(|key| key.strip_prefix(&**key_prefix));
         resources.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
     }
     is_cut |= resources.len() > limit;

@@ -28,7 +28,18 @@ pub struct Lock {
     setup: Arc<Setup>,
     resources: Resources,
     options: Options,
+    /// `None` for locks.
+    permits: Option<Permits>,
     mistake: Option<Error>,
+}
+
+/// The permits of a semaphore that are acquired instead of a lock.
+#[derive(Clone)]
+pub(crate) enum Permits {
+    /// So many, whichever are free.
+    Any { limit: u32, count: u32 },
+    /// Those of a lease that is adopted.
+    Adopted { limit: u32, slots: Vec<u32> },
 }
 
 impl Lock {
@@ -37,14 +48,14 @@ impl Lock {
         let checked = resources
             .check()
             .and_then(|()| resources.check_keys(&options.key_prefix, setup.has_cluster()));
-        let mistake = checked.err();
-        Self { setup, resources, options, mistake }
+        let (permits, mistake) = (None, checked.err());
+        Self { setup, resources, options, permits, mistake }
     }
 
     /// Returns a lock whose acquire fails with `mistake`.
     pub(crate) fn invalid(setup: Arc<Setup>, mistake: Error) -> Self {
         let (resources, options) = (Resources::from(Vec::<String>::new()), setup.options.clone());
-        Self { setup, resources, options, mistake: Some(mistake) }
+        Self { setup, resources, options, permits: None, mistake: Some(mistake) }
     }
 
     /// Sets the time for which the nodes keep this lock if it is not extended: 10 ms to 24 h.
@@ -148,8 +159,39 @@ impl Lock {
         self.refuse(&format!("{name} is not an option of an adoption: the lease keeps its mode"))
     }
 
+    /// Sets an option of a semaphore by name.
+    pub(crate) fn semaphore_option(
+        mut self,
+        dialect: Dialect,
+        name: &str,
+        value: &OptionValue,
+    ) -> Self {
+        if dialect.name("mode") == name {
+            let message = "is not an option of a semaphore: each permit has one holder";
+            return self.refuse(&format!("{name} {message}"));
+        }
+        if let Err(error) = self.options.set_per_semaphore(dialect, name, value) {
+            self.mistake.get_or_insert(error);
+        }
+        self
+    }
+
+    /// The slots of an adopted lease, in order; none if it is not a lease of a semaphore.
+    pub(crate) fn adopted_slots(&self) -> &[u32] {
+        match &self.permits {
+            Some(Permits::Adopted { slots, .. }) => slots,
+            _ => &[],
+        }
+    }
+
+    /// Acquires permits of a semaphore instead of a lock.
+    pub(crate) fn with_permits(mut self, permits: Option<Permits>) -> Self {
+        self.permits = permits;
+        self
+    }
+
     /// Makes the acquire fail, unless it would already.
-    fn refuse(mut self, mistake: &str) -> Self {
+    pub(crate) fn refuse(mut self, mistake: &str) -> Self {
         self.mistake.get_or_insert_with(|| Error::config(mistake));
         self
     }
@@ -256,7 +298,12 @@ impl Lock {
     ) -> Pending<Result<T>> {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
-            let acquire = Acquire::new(renewer, &self.resources, keys, options, owner, giver);
+            let permits = match self.permits {
+                Some(Permits::Any { limit, count }) => Some((limit, count)),
+                _ => None,
+            };
+            let acquire =
+                Acquire::new(renewer, &self.resources, keys, options, owner, giver, permits);
             let (sender, receiver) = oneshot::channel();
             renewer.driver().begin(acquire.run(caller(sender)))?;
             Ok(Pending::new(receiver))
@@ -291,8 +338,19 @@ impl Lock {
         if self.setup.is_closed() {
             return Err(Error::closed().about(&self.resources));
         }
+        let prefix = &self.options.key_prefix;
+        match &self.permits {
+            Some(Permits::Any { .. }) => {
+                return Ok([Keys::semaphore(prefix, &self.resources[0])].into());
+            }
+            Some(Permits::Adopted { limit, slots }) => {
+                let keys = |slot: &u32| Keys::permit(prefix, &self.resources[0], *slot, *limit);
+                return Ok(slots.iter().map(keys).collect());
+            }
+            None => {}
+        }
         let keys = |resource: &String| {
-            let keys = Keys::new(&self.options.key_prefix, resource);
+            let keys = Keys::new(prefix, resource);
             match self.options.mode.of(resource) {
                 Mode::Exclusive => keys,
                 Mode::Shared => keys.shared(),

@@ -12,6 +12,8 @@ pub(crate) mod election;
 pub(crate) mod kept;
 pub(crate) mod list;
 pub(crate) mod lock;
+pub(crate) mod permits_status;
+pub(crate) mod semaphore;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod test_nodes;
@@ -22,6 +24,7 @@ use crate::client::election::Election;
 use crate::client::kept::{keep, resume};
 use crate::client::list::list;
 use crate::client::lock::Lock;
+use crate::client::semaphore::Semaphore;
 use crate::client::setup::Setup;
 use crate::client::watch::Watch;
 use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
@@ -264,6 +267,23 @@ impl Client {
     /// returned by the acquire.
     pub fn lock(&self, resources: impl Into<Resources>) -> Lock {
         Lock::new(Arc::clone(&self.setup), resources.into())
+    }
+
+    /// Returns the semaphore of a resource, of which at most `limit` permits are held at the same time: 1 to 1,024. All
+    /// clients should use the same limit. Errors in the name and the limit are returned by the acquire.
+    pub fn semaphore(&self, resource: impl Into<String>, limit: u32) -> Semaphore {
+        self.semaphore_as(Dialect::Rust, resource, &OptionValue::Number(limit.into()))
+    }
+
+    /// Like [`Client::semaphore`], for language bindings.
+    #[doc(hidden)]
+    pub fn semaphore_as(
+        &self,
+        dialect: Dialect,
+        resource: impl Into<String>,
+        limit: &OptionValue,
+    ) -> Semaphore {
+        Semaphore::new(Arc::clone(&self.setup), resource.into(), dialect, limit)
     }
 
     /// Returns the adoption of a lease that its holder has [detached](Lease::detach), in this process or another,

@@ -10,10 +10,13 @@ use quorlock_protocol::node::readers;
 pub(crate) const SLOTS: u16 = 16384;
 static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The endings of fence keys, of queue keys and of the keys of readers.
-const FENCE: &str = ":fence";
+/// The endings of fence keys, of queue keys, of the keys of readers, and of the indexes of semaphores.
+pub(crate) const FENCE: &str = ":fence";
 const QUEUE: &str = ":queue";
 const SHARED: &str = ":shared";
+const PERMITS: &str = ":permits";
+/// The ending of the lock key of a permit, without its number.
+const PERMIT: &str = ":permit:";
 
 /// The keys of one resource, and how it is to be locked: the lock key, its fence counter, its queue of waiters, and the
 /// set of its readers.
@@ -37,12 +40,29 @@ pub(crate) enum Mode {
     Upgraded {
         readers: String,
     },
+    /// A permit of a semaphore: exclusive, with the index that tells which slots are free, and a queue for all slots.
+    Permit {
+        index: String,
+        slot: u32,
+        /// The limit of the client.
+        limit: u32,
+    },
+}
+
+/// What [`Keys`] say of a permit.
+#[derive(Clone, Copy)]
+pub(crate) struct Permit<'a> {
+    pub(crate) index: &'a String,
+    pub(crate) slot: u32,
+    pub(crate) limit: u32,
+    /// The beginning of the lock keys of all permits of the semaphore.
+    pub(crate) base: &'a str,
 }
 
 impl Mode {
     pub(crate) fn protocol(&self) -> readers::Mode {
         match self {
-            Self::Exclusive => readers::Mode::Exclusive,
+            Self::Exclusive | Self::Permit { .. } => readers::Mode::Exclusive,
             Self::Shared { .. } => readers::Mode::Shared,
             Self::Upgraded { .. } => readers::Mode::Upgraded,
         }
@@ -71,13 +91,47 @@ impl Keys {
         Self { mode: Mode::Upgraded { readers: companion(&self.lock, SHARED) }, ..self }
     }
 
+    /// The keys of one permit of the semaphore `resource`.
+    pub(crate) fn permit(prefix: &str, resource: &str, slot: u32, limit: u32) -> Self {
+        let semaphore = Self::semaphore(prefix, resource);
+        let lock = format!("{}{slot}", semaphore.fence);
+        let (fence, queue) = (format!("{lock}{FENCE}"), semaphore.queue);
+        Self { lock, fence, queue, mode: Mode::Permit { index: semaphore.lock, slot, limit } }
+    }
+
+    /// What all permits of the semaphore `resource` have in common: the index in the place of the lock key, the queue,
+    /// and the beginning of the lock keys of the permits in the place of the fence key.
+    pub(crate) fn semaphore(prefix: &str, resource: &str) -> Self {
+        let key = format!("{prefix}{resource}");
+        let (lock, fence) = (companion(&key, PERMITS), companion(&key, PERMIT));
+        let queue = format!("{lock}{QUEUE}");
+        Self { lock, fence, queue, mode: Mode::Exclusive }
+    }
+
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.mode, Mode::Shared { .. })
+    }
+
+    /// The slot and the index of a permit; `None` for a lock.
+    pub(crate) fn as_permit(&self) -> Option<Permit<'_>> {
+        let Mode::Permit { index, slot, limit } = &self.mode else { return None };
+        let digits = self.lock.bytes().rev().take_while(u8::is_ascii_digit).count();
+        Some(Permit {
+            index,
+            slot: *slot,
+            limit: *limit,
+            base: &self.lock[..self.lock.len() - digits],
+        })
     }
 
     /// The key of the readers; the lock key if the resource is locked exclusively.
     pub(crate) fn readers(&self) -> &String {
         if let Mode::Shared { readers } = &self.mode { readers } else { &self.lock }
+    }
+
+    /// The index of a permit; the lock key of a lock.
+    pub(crate) fn index(&self) -> &String {
+        if let Mode::Permit { index, .. } = &self.mode { index } else { &self.lock }
     }
 
     /// Like [`Keys::readers`], but for an upgraded lock returns the key of the readers, too.
@@ -111,9 +165,13 @@ fn companion(lock: &str, what: &str) -> String {
     }
 }
 
-/// Whether a lock key would be the fence key, the queue key or the key of the readers of another resource.
+/// Whether a lock key would be a key that quorlock keeps beside another resource.
 pub(crate) fn is_reserved(lock: &str) -> bool {
-    let base = [FENCE, QUEUE, SHARED].iter().find_map(|what| lock.strip_suffix(what));
+    let (rest, number) = lock.rsplit_once(':').unwrap_or((lock, ""));
+    let is_number = number.bytes().all(|digit| digit.is_ascii_digit());
+    let permit = rest.strip_suffix(":permit").filter(|_| is_number);
+    let ending = [FENCE, QUEUE, SHARED, PERMITS].iter().find_map(|what| lock.strip_suffix(what));
+    let base = ending.or(permit);
     base.is_some_and(|base| tag(base).is_some() || (base.starts_with('{') && base.ends_with('}')))
 }
 
@@ -138,7 +196,8 @@ impl Resources {
                 let (resource, key) = (Quoted(resource), Quoted(&key));
                 return Err(Error::config(format!(
                     "the resource {resource} is reserved: its key would be {key}, and keys with a hash \
-                     tag that end in \":fence\", \":queue\" or \":shared\" are those that quorlock keeps beside a lock"
+                     tag that end in \":fence\", \":queue\", \":shared\", \":permits\" or \":permit:\" and a number are those that \
+                     quorlock keeps beside a lock"
                 )));
             }
         }

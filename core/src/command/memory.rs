@@ -4,19 +4,22 @@
 //! do simulations.
 
 use crate::command::keys::Keys;
-use crate::command::reply::{Elsewhere, Holder, Refusal, Reply, StoredLock};
+use crate::command::reply::{
+    Elsewhere, FreePermits, HeldPermit, Holder, Refusal, Reply, StoredLock, StoredPermits,
+};
 use crate::command::request::{Request, Subject};
 use crate::command::token::Token;
-use quorlock_protocol::Moment;
-use quorlock_protocol::node::entry::Time;
+use quorlock_protocol::node::entry::{Entry, Time};
+use quorlock_protocol::node::permits::{self, Choice, Permits, Permitted};
 use quorlock_protocol::node::queue::{self, Message};
 use quorlock_protocol::node::readers::Mode;
 use quorlock_protocol::node::record::{self, Record, Target, Wanted};
-use quorlock_protocol::{Vote, next_fence};
+use quorlock_protocol::{Moment, Turns, Vote, next_fence};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The error when the fence counter cannot grow any more.
 const USED_UP: &str = "the fence counter is used up";
@@ -26,6 +29,8 @@ const USED_UP: &str = "the fence counter is used up";
 pub(crate) struct Entries {
     /// The lock records, by lock key.
     records: HashMap<String, Record<Token>>,
+    /// The queues of semaphores and the numbers of their slots, by index key. Each permit is a lock record.
+    permits: HashMap<String, Permits>,
     /// The callbacks for messages, by channel.
     listeners: HashMap<String, RefCell<Vec<Listener>>>,
 }
@@ -38,6 +43,14 @@ impl Entries {
     pub(crate) fn answer(&mut self, time: Time, request: &Request) -> Result<Reply, &'static str> {
         let now = time.now;
         let done = match request {
+            Request::Acquire { subject, ttl, proposal, ticket, turns }
+                if subject.permit().is_some() =>
+            {
+                let (token, waiter) = (&subject.token, subject.waiter.as_ref());
+                let (ttl, proposal, ticket) = (*ttl, *proposal, *ticket);
+                let wanted = Wanted { token, ttl, proposal, waiter, ticket };
+                return self.acquire_permits(time, subject, wanted, *turns);
+            }
             Request::Acquire { subject, ttl, proposal, ticket, turns } => {
                 return self.with(subject, |records, notify| {
                     if let Some(reply) = check(records, time, subject, *proposal) {
@@ -55,7 +68,8 @@ impl Entries {
                             let holder = last_holder(records, now);
                             let join = |place| record::join(records, now, place, *turns, notify);
                             let rank = place.and_then(join);
-                            Ok(Reply::Held(Refusal { expires_in, clock: time.wall, rank, holder }))
+                            let (clock, permits) = (time.wall, FreePermits::default());
+                            Ok(Reply::Held(Refusal { expires_in, clock, rank, holder, permits }))
                         }
                         _ => Err(USED_UP),
                     }
@@ -117,9 +131,13 @@ impl Entries {
             }),
             Request::Release { subject, ticket, turns, keep } => {
                 let place = (subject.waiter.as_ref(), *ticket);
-                let released = self.with(subject, |records, notify| {
-                    record::release(records, now, (&subject.token, *keep), place, *turns, notify)
-                });
+                let released = match subject.permit() {
+                    Some(_) => self.release_permits(now, subject, *keep, place, *turns),
+                    None => self.with(subject, |records, notify| {
+                        let token = (&subject.token, *keep);
+                        record::release(records, now, token, place, *turns, notify)
+                    }),
+                };
                 // A request with a ticket joins the queue, so it succeeds even if the token held
                 // nothing.
                 released || ticket.is_some()
@@ -135,6 +153,9 @@ impl Entries {
                 keys.iter().any(is_held)
             }
             Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(time, &keys[0]))),
+            Request::InspectPermits { semaphore, limit } => {
+                return Ok(Reply::SeenPermits(self.inspect_permits(time, semaphore, *limit)));
+            }
             Request::List { prefix, .. } => {
                 let is_held = |(lock, record): &(&String, &Record<Token>)| {
                     lock.starts_with(&**prefix)
@@ -201,6 +222,104 @@ impl Entries {
         done
     }
 
+    /// Calls `act` with the queue of a semaphore, its slots that the subject names, the time for which any other slot is
+    /// held, and with a function that sends a message to a waiter: the slots for it, or nothing to find out whether it
+    /// listens. That function returns `false` if the waiter does not listen.
+    fn with_permits<R>(
+        &mut self,
+        now: Moment,
+        subject: &Subject,
+        act: impl FnOnce(
+            &mut Permits,
+            &mut [(u32, &mut Entry<Token>)],
+            permits::Left<'_>,
+            &dyn Fn(&str, Option<&[u32]>) -> bool,
+        ) -> R,
+    ) -> R {
+        let first = subject.permit().expect("the subject is permits");
+        let mut permits = self.permits.remove(first.index).unwrap_or_default();
+        let take = |keys: &Keys| self.records.remove(&keys.lock).unwrap_or_default();
+        let mut records: Vec<_> = subject.keys.iter().map(take).collect();
+        let slots = subject.keys.iter().filter_map(Keys::as_permit).map(|permit| permit.slot);
+        let mut slots: Vec<_> =
+            slots.zip(&mut records).map(|(slot, record)| (slot, &mut record.entry)).collect();
+        let left = |slot: u32| {
+            let record = self.records.get(&format!("{}{slot}", first.base));
+            record.and_then(|record| record.entry.expires_in(now))
+        };
+        let notify = |waiter: &str, slots: Option<&[u32]>| {
+            let Some((channel, number)) = queue::parts(waiter) else { return false };
+            let listed = |slots: &[u32]| {
+                let slots: Vec<_> = slots.iter().map(u32::to_string).collect();
+                format!("{number} {}{}", first.base, slots.join(","))
+            };
+            self.publish(channel, &slots.map_or_else(String::new, listed)) > 0
+        };
+        let done = act(&mut permits, &mut slots, &left, &notify);
+        self.records.extend(subject.keys.iter().map(|keys| keys.lock.clone()).zip(records));
+        self.permits.insert(first.index.clone(), permits);
+        done
+    }
+
+    fn acquire_permits(
+        &mut self,
+        time: Time,
+        subject: &Subject,
+        wanted: Wanted<'_, Token>,
+        turns: Turns,
+    ) -> Result<Reply, &'static str> {
+        let limit = subject.permit().map_or(0, |permit| permit.limit);
+        let choice = Choice { limit, offset: wanted.proposal };
+        let (checked, holder) = self.with(subject, |records, _| {
+            let checked = check(records, time, subject, wanted.proposal);
+            (checked, last_holder(records, time.now))
+        });
+        if let Some(reply) = checked {
+            return reply;
+        }
+        let answered = self.with_permits(time.now, subject, |permits, slots, left, notify| {
+            permits::acquire(permits, slots, left, (time, choice, turns), wanted, notify)
+        });
+        match answered {
+            Some(Permitted::Granted(fence)) => Ok(Reply::Granted { fence, clock: time.wall }),
+            Some(Permitted::Refused(refused)) => Ok(Reply::Held(Refusal {
+                expires_in: refused.expires_in,
+                clock: time.wall,
+                rank: refused.rank,
+                holder,
+                permits: FreePermits { slots: refused.free, known: refused.known },
+            })),
+            None => Err(USED_UP),
+        }
+    }
+
+    fn release_permits(
+        &mut self,
+        now: Moment,
+        subject: &Subject,
+        keep: Option<Duration>,
+        place: (Option<&Arc<str>>, Option<u64>),
+        turns: Turns,
+    ) -> bool {
+        self.with_permits(now, subject, |permits, slots, left, notify| {
+            let token = (&subject.token, keep);
+            permits::release(permits, slots, left, (now, turns), token, place, notify)
+        })
+    }
+
+    fn inspect_permits(&mut self, time: Time, semaphore: &Keys, limit: u32) -> StoredPermits {
+        let permits = self.permits.entry(semaphore.lock.clone()).or_default();
+        let (waiters, known) = (permits.queue.len(time.now) as u64, permits.known(time.now));
+        let held = |slot: u32| {
+            let record = self.records.get(&format!("{}{slot}", semaphore.fence))?;
+            let holder = Holder::Token(record.entry.token(time.now)?.clone());
+            let expires_in = record.entry.expires_in(time.now);
+            Some(HeldPermit { slot, holder, expires_in, fence: record.entry.last_fence(time.wall) })
+        };
+        let held = (0..known.max(limit)).filter_map(held).collect();
+        StoredPermits { waiters: Some(waiters), known, held }
+    }
+
     /// Sends all further messages on this channel to `listener`, too.
     pub(crate) fn listen(&mut self, channel: &str, listener: Listener) {
         self.listeners.entry(channel.to_owned()).or_default().get_mut().push(listener);
@@ -227,6 +346,12 @@ impl Entries {
         self.records.entry(lock.to_owned()).or_default()
     }
 
+    /// The queue of a semaphore and the number of its slots, by its index key.
+    #[cfg(test)]
+    pub(crate) fn permits(&mut self, index: &str) -> &mut Permits {
+        self.permits.entry(index.to_owned()).or_default()
+    }
+
     /// Fills the queues with invalid entries.
     #[cfg(test)]
     pub(crate) fn forge_queues(
@@ -240,6 +365,11 @@ impl Entries {
         records.sort_unstable_by_key(|(lock, _)| *lock);
         for (_, record) in records {
             record.queue.forge(now, channels.iter().map(String::as_str), random);
+        }
+        let mut permits: Vec<_> = self.permits.iter_mut().collect();
+        permits.sort_unstable_by_key(|(index, _)| *index);
+        for (_, permits) in permits {
+            permits.forge(now, channels.iter().map(String::as_str), random);
         }
     }
 
@@ -267,6 +397,7 @@ impl Entries {
     #[cfg(test)]
     pub(crate) fn has_waiters(&mut self, now: Moment) -> bool {
         self.records.values_mut().any(|record| !record.queue.is_empty(now))
+            || self.permits.values_mut().any(|permits| !permits.queue.is_empty(now))
     }
 }
 

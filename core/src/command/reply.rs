@@ -25,6 +25,8 @@ pub(crate) enum Reply {
     Healed(Vec<Healed>),
     /// To INSPECT: what the node stores about the resource.
     Seen(StoredLock),
+    /// To INSPECT of a semaphore: what the node stores about it.
+    SeenPermits(StoredPermits),
     /// To LIST: lock keys, and the cursor of the next page; zero after the last one.
     Page { cursor: u64, keys: Vec<String> },
     /// To PUBLISH: the number of listeners that the message was sent to.
@@ -50,6 +52,38 @@ pub(crate) struct Refusal {
     pub(crate) rank: Option<u64>,
     /// The name of the holder of the key that expires last; `None` if there is no key, or no name in it.
     pub(crate) holder: Option<Arc<str>>,
+    /// If permits were refused: which slots are free. Says nothing for a lock.
+    pub(crate) permits: FreePermits,
+}
+
+/// What a node that refuses permits tells of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FreePermits {
+    /// Slots that are free for this client; empty if there are too few.
+    pub(crate) slots: Vec<u32>,
+    /// The number of slots that the node knows.
+    pub(crate) known: u32,
+}
+
+/// The stored state of a semaphore on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredPermits {
+    /// The number of waiters in the queue; `None` if it cannot be read.
+    pub(crate) waiters: Option<u64>,
+    /// The number of slots that the node knows.
+    pub(crate) known: u32,
+    pub(crate) held: Vec<HeldPermit>,
+}
+
+/// A permit that is held on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldPermit {
+    pub(crate) slot: u32,
+    pub(crate) holder: Holder,
+    /// The time until the key expires; `None` if it never does.
+    pub(crate) expires_in: Option<Duration>,
+    /// The last fence of the slot; `None` if it has been forgotten.
+    pub(crate) fence: Option<u64>,
 }
 
 /// Why a node refused TRANSFER.
@@ -109,6 +143,7 @@ impl Reply {
             Self::Each(_)
             | Self::Healed(_)
             | Self::Seen(_)
+            | Self::SeenPermits(_)
             | Self::Page { .. }
             | Self::Published(_)
             | Self::Yes
@@ -154,6 +189,7 @@ impl Reply {
             Self::Yes
             | Self::Each(_)
             | Self::Healed(_)
+            | Self::SeenPermits(_)
             | Self::Page { .. }
             | Self::Published(_) => NodeOutcome::Confirmed,
             Self::No => NodeOutcome::Missing,

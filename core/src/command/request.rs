@@ -1,7 +1,7 @@
 //! The requests to a node. `script.rs` turns them into commands for a server; `memory.rs` answers
 //! them on an in-memory node. Created by `lock`, `client` and `node`.
 
-use crate::command::keys::{Keys, Mode};
+use crate::command::keys::{Keys, Mode, Permit};
 use crate::command::token::Token;
 use crate::runtime::clock;
 use quorlock_protocol::{Keep, Turns};
@@ -38,6 +38,19 @@ impl Subject {
     /// Whether any of the resources is in shared mode.
     pub(crate) fn is_shared(&self) -> bool {
         self.keys.iter().any(Keys::is_shared)
+    }
+
+    /// The first permit, if the subject is permits of a semaphore; `None` if it is locks.
+    pub(crate) fn permit(&self) -> Option<Permit<'_>> {
+        self.keys.first().and_then(Keys::as_permit)
+    }
+
+    /// Returns the slots of the permits, in order; none if the subject is locks.
+    pub(crate) fn slots(&self) -> Vec<u32> {
+        let mut slots: Vec<_> =
+            self.keys.iter().filter_map(Keys::as_permit).map(|permit| permit.slot).collect();
+        slots.sort_unstable();
+        slots
     }
 
     /// Whether this is the subject of an upgrade.
@@ -119,6 +132,8 @@ pub(crate) enum Request {
     Exists(Arc<[Keys]>),
     /// Report everything that is stored about one resource.
     Inspect(Arc<[Keys]>),
+    /// Report everything that is stored about a semaphore, the common keys of which these are.
+    InspectPermits { semaphore: Arc<Keys>, limit: u32 },
     /// Report one page of the lock keys that begin with `prefix`. Zero is the first cursor, and the last one.
     List { prefix: Arc<str>, cursor: u64 },
     /// Delete the fence counter of one resource that is neither held nor waited for.
@@ -143,6 +158,11 @@ impl Request {
         Self::Release { subject: Arc::clone(subject), ticket, turns, keep }
     }
 
+    /// How long a RELEASE keeps the keys; `None` if it deletes them.
+    pub(crate) fn keep(&self) -> Option<Duration> {
+        if let Self::Release { keep, .. } = self { *keep } else { None }
+    }
+
     /// Whether the request may create keys.
     pub(crate) fn creates(&self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Transfer { .. } | Self::Heal(_))
@@ -163,6 +183,7 @@ impl Request {
             | Self::Inspect(keys)
             | Self::Forget(keys)
             | Self::Publish { keys, .. } => keys.first(),
+            Self::InspectPermits { semaphore, .. } => Some(&**semaphore),
             // Sent to each master itself.
             Self::List { .. } => None,
         };
@@ -179,6 +200,7 @@ impl Request {
                 | Self::Extend(_)
                 | Self::Exists(_)
                 | Self::Inspect(_)
+                | Self::InspectPermits { .. }
         )
     }
 }

@@ -3,11 +3,15 @@
 //!
 //! Keys and values are always passed as parameters, never spliced into the source of a script.
 
-use crate::command::keys::Keys;
-use crate::command::reply::{Elsewhere, Holder, Refusal, Reply, StoredLock};
+use crate::command::keys::{FENCE, Keys};
+use crate::command::reply::{
+    Elsewhere, FreePermits, HeldPermit, Holder, Refusal, Reply, StoredLock, StoredPermits,
+};
 use crate::command::request::{Request, Subject, Ticket};
 use crate::command::token::{MARKER, MAX_TOKEN, Token};
+use crate::config::permits::MAX_PERMITS;
 use once_cell::sync::Lazy;
+use quorlock_protocol::node::permits::SPARE;
 use quorlock_protocol::node::queue::MOST_GONE;
 use quorlock_protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
 use redis::{Cmd, Value};
@@ -35,15 +39,16 @@ impl Script {
         Self { source, hash }
     }
 
-    /// Inserts the constants, the fence at the marker `--- fence.lua`, the functions about readers at the marker
-    /// `--- readers.lua`, and the queue functions at the marker `--- queue.lua`. In each script, the latter come after
-    /// the fast path, because defining a function costs time on every call.
+    /// Inserts the constants, and the functions at the markers: those of fences at `--- fence.lua`, of readers at
+    /// `--- readers.lua`, of permits at `--- permits.lua`, and of queues at `--- queue.lua`. In each script, the latter
+    /// come after the fast path, because defining a function costs time on every call.
     ///
     /// `each`: the number of keys of each resource, where the script inserts the fence.
     fn with_constants(source: &str, each: u64) -> Self {
         let source = source
             .replace("--- fence.lua\n", include_str!("scripts/fence.lua"))
             .replace("--- readers.lua\n", include_str!("scripts/shared/readers.lua"))
+            .replace("--- permits.lua\n", include_str!("scripts/permits/permits.lua"))
             .replace("--- queue.lua\n", include_str!("scripts/queue.lua"))
             .replace("MARKER", &format!("'{MARKER}'"));
         let constants = [
@@ -52,6 +57,8 @@ impl Script {
             ("MOST_GONE", MOST_GONE as u64),
             ("LONGEST_CALL", microseconds(LONGEST_CALL)),
             ("MAX_TOKEN", MAX_TOKEN as u64),
+            ("SPARE", SPARE as u64),
+            ("MAX_PERMITS", MAX_PERMITS.into()),
             ("EACH", each),
         ];
         let fill =
@@ -84,6 +91,9 @@ script!(SHARED_EXISTS, "shared/exists", 2);
 script!(DOWNGRADE, "shared/downgrade", 3);
 script!(SHARED_TRANSFER, "shared/transfer", 4);
 script!(SHARED_GIVE_BACK, "shared/give_back", 2);
+script!(PERMITS_ACQUIRE, "permits/acquire", 4);
+script!(PERMITS_RELEASE, "permits/release", 3);
+script!(PERMITS_INSPECT, "permits/inspect", 2);
 script!(TRANSFER, "transfer", 3);
 script!(GIVE_BACK, "give_back", 1);
 script!(INSPECT, "inspect", 4);
@@ -103,6 +113,9 @@ pub(crate) fn sources() -> [&'static str; 8] {
     Lazy::force(&DOWNGRADE);
     Lazy::force(&SHARED_TRANSFER);
     Lazy::force(&SHARED_GIVE_BACK);
+    Lazy::force(&PERMITS_ACQUIRE);
+    Lazy::force(&PERMITS_RELEASE);
+    Lazy::force(&PERMITS_INSPECT);
     let scripts = [
         &ACQUIRE,
         &RAISE,
@@ -146,6 +159,18 @@ impl Request {
     /// The Redis command for this request.
     pub(crate) fn command(&self, by: By) -> Cmd {
         match self {
+            Self::Acquire { subject, ttl, proposal, ticket, turns }
+                if subject.permit().is_some() =>
+            {
+                let mut cmd = invoke_for(&PERMITS_ACQUIRE, by, subject, of_permit);
+                cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
+                cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
+                cmd.arg(subject.permit().map(|permit| (permit.base, permit.limit)));
+                if subject.waiter.is_some() {
+                    add_queue_arguments(&mut cmd, subject, *ticket, *turns);
+                }
+                cmd
+            }
             Self::Acquire { subject, ttl, proposal, ticket, turns } => {
                 let mut cmd = match subject.is_shared() {
                     true => invoke_for(&SHARED_ACQUIRE, by, subject, with_readers),
@@ -240,9 +265,12 @@ impl Request {
             Self::Release { subject, ticket, turns, keep } => {
                 let mut cmd = match subject.is_shared() {
                     true => invoke_for(&SHARED_RELEASE, by, subject, queued_with_readers),
+                    false if subject.permit().is_some() => {
+                        invoke_for(&PERMITS_RELEASE, by, subject, queued_with_index)
+                    }
                     false => invoke_for(&RELEASE, by, subject, queued),
                 };
-                cmd.arg(subject.token.as_str());
+                cmd.arg(subject.token.as_str()).arg(subject.permit().map(|permit| permit.base));
                 add_queue_arguments(&mut cmd, subject, *ticket, *turns);
                 if let Some(ttl) = keep {
                     if subject.waiter.is_none() {
@@ -264,6 +292,11 @@ impl Request {
             Self::Inspect(keys) => {
                 let keys: Vec<_> = keys.iter().map(|keys| keys.clone().shared()).collect();
                 invoke(&INSPECT, by, &keys.iter().flat_map(with_readers).collect::<Vec<_>>())
+            }
+            Self::InspectPermits { semaphore, limit } => {
+                let mut cmd = invoke(&PERMITS_INSPECT, by, &[&semaphore.queue, &semaphore.lock]);
+                cmd.arg(&semaphore.fence).arg(FENCE).arg(limit);
+                cmd
             }
             Self::Forget(keys) => {
                 let keys: Vec<_> = keys.iter().map(|keys| keys.clone().shared()).collect();
@@ -292,11 +325,13 @@ impl Request {
                     Value::Int(clock),
                     Value::Int(rank),
                     Value::BulkString(ref holder),
+                    ref permits @ ..,
                 ] => Some(Reply::Held(Refusal {
                     expires_in: u64::try_from(left).ok().map(Duration::from_millis),
                     clock: u64::try_from(clock).ok()?,
                     rank: u64::try_from(rank).ok(),
                     holder: stored_token(holder).and_then(|token| token.holder().map(Arc::from)),
+                    permits: free_permits(permits)?,
                 })),
                 _ => granted(parts),
             },
@@ -331,6 +366,9 @@ impl Request {
                 (healed.len() == locks.len()).then_some(Reply::Healed(healed))
             }
             (Self::Inspect(_), Value::Array(parts)) => stored_lock(parts).map(Reply::Seen),
+            (Self::InspectPermits { .. }, Value::Array(parts)) => {
+                stored_permits(parts).map(Reply::SeenPermits)
+            }
             (Self::List { .. }, Value::Array(parts)) => page(parts),
             (Self::Publish { .. }, Value::Int(listeners)) => {
                 u64::try_from(*listeners).ok().map(Reply::Published)
@@ -341,6 +379,7 @@ impl Request {
                 | Self::Extend(_)
                 | Self::Heal(_)
                 | Self::Inspect(_)
+                | Self::InspectPermits { .. }
                 | Self::List { .. }
                 | Self::Publish { .. },
                 _,
@@ -359,6 +398,22 @@ impl Request {
 /// Parses the value of a lock key; `None` if it is not text.
 fn stored_token(value: &[u8]) -> Option<Token> {
     std::str::from_utf8(value).ok().map(Token::from)
+}
+
+/// Parses what a refusal says of the permits of a semaphore; that is nothing for a lock.
+fn free_permits(parts: &[Value]) -> Option<FreePermits> {
+    match parts {
+        [] => Some(FreePermits::default()),
+        [Value::Array(free), Value::Int(known)] if free.len() <= MAX_PERMITS as usize => {
+            let slot = |value: &Value| match value {
+                Value::Int(slot) => u32::try_from(*slot).ok(),
+                _ => None,
+            };
+            let slots = free.iter().map(slot).collect::<Option<_>>()?;
+            Some(FreePermits { slots, known: u32::try_from(*known).ok()? })
+        }
+        _ => None,
+    }
 }
 
 /// Parses a reply to ACQUIRE or TRANSFER that is no refusal.
@@ -417,6 +472,31 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     })
 }
 
+/// Parses the reply to INSPECT of a semaphore.
+fn stored_permits(parts: &[Value]) -> Option<StoredPermits> {
+    let [Value::Int(waiters), Value::Int(known), held @ ..] = parts else { return None };
+    let permit = |part: &[Value]| match part {
+        [Value::Int(slot), Value::BulkString(token), Value::Int(left), Value::Int(fence)] => {
+            let token = stored_token(token).filter(|_| !token.is_empty());
+            Some(HeldPermit {
+                slot: u32::try_from(*slot).ok()?,
+                holder: token.map_or(Holder::Other, Holder::Token),
+                expires_in: u64::try_from(*left).ok().map(Duration::from_millis),
+                fence: u64::try_from(*fence).ok(),
+            })
+        }
+        _ => None,
+    };
+    let held: Vec<_> = held.chunks(4).map(permit).collect::<Option<_>>()?;
+    // A slot that is named twice would count twice.
+    held.is_sorted_by(|one, other| one.slot < other.slot).then_some(())?;
+    Some(StoredPermits {
+        waiters: u64::try_from(*waiters).ok(),
+        known: u32::try_from(*known).ok()?,
+        held,
+    })
+}
+
 /// Parses the reply to LIST. Leaves out keys that are not UTF-8, because no resource has such a name.
 fn page(parts: &[Value]) -> Option<Reply> {
     let text = |part: &Value| match part {
@@ -459,6 +539,14 @@ fn with_readers(keys: &Keys) -> [&String; 4] {
 
 fn counted_with_readers(keys: &Keys) -> [&String; 3] {
     [&keys.lock, &keys.fence, keys.former_readers()]
+}
+
+fn of_permit(keys: &Keys) -> [&String; 4] {
+    [&keys.lock, &keys.fence, &keys.queue, keys.index()]
+}
+
+fn queued_with_index(keys: &Keys) -> [&String; 3] {
+    [&keys.lock, &keys.queue, keys.index()]
 }
 
 fn queued_with_readers(keys: &Keys) -> [&String; 3] {

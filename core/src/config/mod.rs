@@ -14,6 +14,7 @@ pub(crate) mod holder;
 pub(crate) mod mode;
 pub(crate) mod nodes;
 pub(crate) mod options;
+pub(crate) mod permits;
 pub(crate) mod resources;
 pub(crate) mod server;
 #[cfg(feature = "tls")]

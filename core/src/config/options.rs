@@ -87,6 +87,9 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 /// The options that a lock can override.
 const PER_LOCK: [&str; 7] = ["ttl", "wait", "auto_extend", "max_hold", "holder", "keep", "mode"];
+/// The options of a semaphore. The limit and the number of permits are not among [`Options`].
+const PER_SEMAPHORE: [&str; 8] =
+    ["limit", "permits", "ttl", "wait", "auto_extend", "max_hold", "holder", "keep"];
 /// The options of a client.
 const PER_CLIENT: [&str; 13] = [
     "ttl",
@@ -119,6 +122,19 @@ impl Options {
     ) -> Result<()> {
         self.set_known(dialect, name, value, &PER_LOCK)?;
         self.check_guard("ttl", self.ttl)
+    }
+
+    /// Sets an option of one semaphore, other than its limit and the number of permits.
+    pub(crate) fn set_per_semaphore(
+        &mut self,
+        dialect: Dialect,
+        name: &str,
+        value: &OptionValue,
+    ) -> Result<()> {
+        match PER_SEMAPHORE.iter().any(|known| dialect.name(known) == name) {
+            true => self.set_per_lock(dialect, name, value),
+            false => Err(unknown(dialect, name, &PER_SEMAPHORE)),
+        }
     }
 
     /// Checks that a lease with this ttl, which was given as `name`, cannot outlive the restart guard.
@@ -170,13 +186,7 @@ impl Options {
     ) -> Result<()> {
         self.dialect = dialect;
         let Some(name) = names.iter().find(|name| dialect.name(name) == given) else {
-            if PER_CLIENT.iter().any(|name| dialect.name(name) == given) {
-                let message = format!("{given} is an option of the client, not of a lock");
-                return Err(Error::config(message));
-            }
-            let names: Vec<_> = names.iter().map(|name| dialect.name(name)).collect();
-            let names = names.join(", ");
-            return Err(Error::config(format!("{given} is not an option here; it can be {names}")));
+            return Err(unknown(dialect, given, names));
         };
         let option = Setting { dialect, name, value };
         match *name {
@@ -225,6 +235,15 @@ impl Options {
         let limit = HumanDuration(node_timeout);
         format!("; {name} is only {limit}, because the {ttl} is short: set {name} to a longer time")
     }
+}
+
+/// Returns the error about an option that is none of `names`.
+fn unknown(dialect: Dialect, given: &str, names: &[&str]) -> Error {
+    if PER_CLIENT.iter().any(|name| dialect.name(name) == given) {
+        return Error::config(format!("{given} is an option of the client, not of a lock"));
+    }
+    let names: Vec<_> = names.iter().map(|name| dialect.name(name)).collect();
+    Error::config(format!("{given} is not an option here; it can be {}", names.join(", ")))
 }
 
 /// Checks a `timeout` that was passed to a blocking method: a duration of 0 or more in the unit of

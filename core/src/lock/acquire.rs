@@ -24,6 +24,7 @@ use crate::lock::handover::Giver;
 use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
+use crate::lock::permits::PermitChoice;
 use crate::lock::renewer::Renewer;
 use crate::lock::round::{RoundOptions, RunningRound};
 use crate::lock::trace::AcquireTrace;
@@ -50,6 +51,8 @@ pub(crate) struct Acquire {
     keys: Arc<[Keys]>,
     /// The lease to adopt; `None` for an acquire of a lock that is free.
     adoption: Option<Box<AdoptionState>>,
+    /// Which permits to try; `None` for locks, and for an adoption. It changes `keys` with each round.
+    permits: Option<Box<PermitChoice>>,
     term: Term,
     /// The name of the lease; empty for none.
     holder: Arc<str>,
@@ -113,14 +116,26 @@ impl Acquire {
         options: &Options,
         owner: Option<Owner>,
         giver: Option<Giver>,
+        permits: Option<(u32, u32)>,
     ) -> Self {
         let driver = renewer.driver();
         let now = clock::now();
         // Adopters do not queue: the lease is there, or it is lost.
         let may_wait = giver.is_none() && options.wait.is_none_or(|wait| !wait.is_zero());
+        // Waiters with another limit wait for other slots.
+        let awaited = match permits {
+            Some((limit, _)) => {
+                [Keys::permit(&driver.options.key_prefix, &resources[0], 0, limit)].into()
+            }
+            None => Arc::clone(&keys),
+        };
         Self {
             resources: resources.clone(),
             modes: options.mode.clone(),
+            permits: permits.map(|permits| {
+                let (all, prefix) = (&driver.semaphores, &driver.options.key_prefix);
+                Box::new(PermitChoice::new(all, prefix, resources, permits))
+            }),
             adoption: giver.map(|giver| AdoptionState::new(giver, driver.quorum)),
             term: options.term(options.ttl),
             holder: Arc::clone(options.holder.as_ref().unwrap_or(&driver.process_name)),
@@ -131,7 +146,7 @@ impl Acquire {
             arrived: now,
             waiting: Waiting::new(now, options.wait, options.connect_timeout, options.retry_delay),
             calls: Calls::new(driver.quorum, now, driver.turns()),
-            place: may_wait.then(|| driver.waiters.join(&keys, now)),
+            place: may_wait.then(|| driver.waiters.join(&awaited, now)),
             joined: NodeSet::EMPTY,
             queue_subject: None,
             node_timeout: options.node_timeout(options.ttl),
@@ -179,6 +194,10 @@ impl Acquire {
                 self.end(caller, End::Failed(error));
                 return round.finish(None).await;
             }
+            if self.may_try_other_permits(&round, loss) {
+                driver.detach(async move { round.finish(None).await });
+                continue;
+            }
             let next = self.after_loss(&round, loss);
             if let Some(mistake) = self.mistake.take() {
                 self.end(caller, End::Failed(mistake));
@@ -205,10 +224,11 @@ impl Acquire {
     /// Waits until enough nodes are connected, then sends ACQUIRE to all nodes.
     async fn start_round(&mut self, caller: &mut Caller) -> Result<RunningRound, End> {
         unless_stopped(&self.driver, caller, self.driver.ready()).await?.map_err(End::Failed)?;
-        let queue_entry = self.place.as_mut().and_then(|place| {
+        if let Some(place) = &mut self.place {
             place.subscribe_if_connected();
-            place.queue_entry()
-        });
+        }
+        self.choose_permits();
+        let queue_entry = self.queue_entry();
         self.joined = queue_entry.as_ref().map_or(self.joined, |entry| entry.nodes);
         let options = RoundOptions {
             keys: &self.keys,
@@ -281,9 +301,14 @@ impl Acquire {
         if let Some(place) = self.place.take() {
             place.win();
         }
+        let permits = match &mut self.permits {
+            Some(permits) => permits.win(),
+            None => self.driver.semaphores.reserve(&round.subject),
+        };
         let grant = Grant {
             resources: self.resources.clone(),
             modes: self.modes.clone(),
+            permits: permits.map(Box::new),
             subject: Arc::clone(&round.subject),
             fence,
             term: self.term,
@@ -399,6 +424,15 @@ impl Acquire {
         let granted = answers.iter().flatten().filter(granted).count();
         let waited = self.wait.filter(|wait| !wait.is_zero());
         let blocker = blocker(answers);
+        if let Some(permits) = &self.permits {
+            return Error::new(
+                ErrorCode::Timeout,
+                permits_message(&self.resources, permits, waited),
+            )
+            .about(&self.resources)
+            .with_nodes(self.driver.reports(answers))
+            .with_holder(blocker.map(|blocker| blocker.name.to_owned()));
+        }
         let held = match (self.renewer.find(&self.keys, |_| true), waited) {
             (Some(own), waited) => {
                 let dropped =
@@ -426,6 +460,25 @@ impl Acquire {
             .about(&self.resources)
             .with_nodes(self.driver.reports(answers))
             .with_holder(blocker.map(|blocker| blocker.name.to_owned()))
+    }
+}
+
+/// The message for permits that were not free in time.
+fn permits_message(
+    resources: &Resources,
+    permits: &PermitChoice,
+    waited: Option<Duration>,
+) -> String {
+    let (count, limit) = (permits.count(), permits.limit());
+    let wanted = match count {
+        1 => format!("no permit of {resources} was free"),
+        _ => format!("{count} permits of {resources} were not free"),
+    };
+    match waited {
+        Some(wait) => {
+            format!("{wanted} within the wait of {}: its limit is {limit}", HumanDuration(wait))
+        }
+        None => format!("{wanted}: its limit is {limit}"),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 use crate::lock::handover::Place;
+use crate::lock::permits::Semaphores;
 use crate::lock::subscriber::Subscriber;
 use crate::lock::waiters::Waiters;
 use crate::node::Node;
@@ -41,6 +42,7 @@ pub(crate) struct Driver {
     pub(crate) identities: Arc<Identities>,
     pub(crate) clocks: Arc<Clocks>,
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) semaphores: Semaphores,
     pub(crate) closing: CancellationToken,
     /// Ends the waits for late answers. Cancelled with `closing`, and when the driver is dropped.
     pub(crate) stop_late: CancellationToken,
@@ -81,6 +83,7 @@ impl Driver {
             nodes: endpoints.iter().enumerate().map(node).collect(),
             identities,
             options,
+            semaphores: Semaphores::default(),
             waiters: Waiters::new(Arc::clone(&clocks), subscriber),
             clocks,
             stop_late: closing.child_token(),

@@ -38,6 +38,14 @@ pub(crate) fn release_giver(
     Some((Request::release(&Arc::new(subject), turns), gone))
 }
 
+/// What a lease that is handed over has.
+pub(crate) struct Leased {
+    pub(crate) resources: Resources,
+    pub(crate) modes: Modes,
+    /// The limit and the slots of permits; `None` for locks.
+    pub(crate) permits: Option<(u32, Vec<u32>)>,
+}
+
 /// The contents of a text. The order of the nodes does not matter: each client may list them in its own.
 #[derive(Serialize, Deserialize)]
 struct Contents {
@@ -45,6 +53,9 @@ struct Contents {
     /// The positions of the resources that are shared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     shared: Vec<usize>,
+    /// The slots of permits, and the limit of the giver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    permits: Option<(u32, Vec<u32>)>,
     token: String,
     /// The time for an adopter, in milliseconds, and when it ends by the nodes' clocks, in microseconds.
     within: u64,
@@ -73,15 +84,12 @@ impl Place<'_> {
 
     /// Returns the text of a lease. `silent` are the nodes that have not answered all requests that set its
     /// keys.
-    pub(crate) fn write(
-        &self,
-        (resources, modes): (&Resources, &Modes),
-        given: &Given,
-        silent: NodeSet,
-    ) -> String {
+    pub(crate) fn write(&self, leased: &Leased, given: &Given, silent: NodeSet) -> String {
+        let Leased { resources, modes, permits } = leased;
         let contents = Contents {
             resources: resources.to_vec(),
             shared: modes.shared_positions(resources),
+            permits: permits.clone(),
             token: given.token.as_str().to_owned(),
             within: u64::try_from(given.within.as_millis()).unwrap_or(u64::MAX),
             until: given.until,
@@ -92,9 +100,9 @@ impl Place<'_> {
         text::write(Kind::Detached, &contents)
     }
 
-    /// Returns the resources of the lease, their modes and what an adopter needs. Fails if the text is none, is damaged, or is of
+    /// Returns what the lease has and what an adopter needs. Fails if the text is none, is damaged, or is of
     /// another client's nodes or key prefix. The error does not contain the text.
-    pub(crate) fn read(&self, text: &str) -> Result<(Resources, Modes, Giver)> {
+    pub(crate) fn read(&self, text: &str) -> Result<(Leased, Giver)> {
         let contents: Contents = text::read(Kind::Detached, text)?;
         if contents.nodes != self.nodes() {
             return Err(Error::config(
@@ -119,14 +127,15 @@ impl Place<'_> {
         let given = Given { token, until: contents.until, within };
         let resources = Resources::from(contents.resources);
         let modes = Modes::with_shared_positions(&resources, &contents.shared);
-        Ok((resources, modes, Giver { given, voters }))
+        let leased = Leased { resources, modes, permits: contents.permits };
+        Ok((leased, Giver { given, voters }))
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::{Given, Place};
+    use super::{Given, Leased, Place};
     use crate::command::text::{self, Kind};
     use crate::config::mode::Modes;
     use crate::config::resources::Resources;
@@ -152,14 +161,17 @@ mod tests {
     fn text() -> String {
         let resources = Resources::from(["orders:42", "ü \"x\"\n"]);
         let modes = Modes::shared(["orders:42".to_owned()]);
-        place(&NODES, "p:").write((&resources, &modes), &given(TOKEN), NodeSet::from_iter([1]))
+        let leased = Leased { resources, modes, permits: Some((10, vec![3, 7])) };
+        place(&NODES, "p:").write(&leased, &given(TOKEN), NodeSet::from_iter([1]))
     }
 
     #[test]
     fn adopter_reads_what_the_giver_has_written() {
-        let (resources, modes, giver) = place(&NODES, "p:").read(&text()).unwrap();
+        let (leased, giver) = place(&NODES, "p:").read(&text()).unwrap();
+        let Leased { resources, modes, permits } = leased;
         assert_eq!(&*resources, ["orders:42", "ü \"x\"\n"]);
         assert_eq!(modes.shared_positions(&resources), [0]);
+        assert_eq!(permits, Some((10, vec![3, 7])));
         assert_eq!(*giver.given.token, TOKEN.into());
         assert_eq!((giver.given.until, giver.given.within), (UNTIL, WITHIN));
         assert_eq!(giver.voters, NodeSet::from_iter([0, 2]));
@@ -167,7 +179,7 @@ mod tests {
 
     #[test]
     fn nodes_may_be_listed_in_another_order() {
-        let (_, _, giver) = place(&[NODES[1], NODES[2], NODES[0]], "p:").read(&text()).unwrap();
+        let (_, giver) = place(&[NODES[1], NODES[2], NODES[0]], "p:").read(&text()).unwrap();
         assert_eq!(giver.voters, NodeSet::from_iter([1, 2]), "the first node may not vote");
     }
 
@@ -190,8 +202,9 @@ mod tests {
     fn text_with_the_value_of_another_program_is_refused() {
         for value in ["", "a text", &TOKEN[1..]] {
             let place = place(&NODES, "");
-            let about = (&Resources::from("a"), &Modes::default());
-            let text = place.write(about, &given(value), NodeSet::EMPTY);
+            let (resources, modes) = (Resources::from("a"), Modes::default());
+            let leased = Leased { resources, modes, permits: None };
+            let text = place.write(&leased, &given(value), NodeSet::EMPTY);
             let Err(error) = place.read(&text) else { panic!("{value}") };
             assert!(!error.message().contains(&text), "{error}");
         }

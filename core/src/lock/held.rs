@@ -17,6 +17,7 @@ use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lock::driver::Driver;
 use crate::lock::owner::Owner;
+use crate::lock::permits::Reserved;
 use crate::lock::watcher::Watcher;
 use crate::runtime::clock;
 use crate::runtime::timer::sleep;
@@ -37,6 +38,8 @@ const UPGRADING: &str = "it is being upgraded";
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) modes: Modes,
+    /// The slots that this lease keeps from other rounds of the client; `None` for locks.
+    pub(crate) permits: Option<Box<Reserved>>,
     pub(crate) subject: Arc<Subject>,
     pub(crate) fence: u64,
     pub(crate) term: Term,
@@ -364,6 +367,13 @@ impl HeldLease {
         let now = clock::now();
         if let Some(ended) = state.lease.ended(now) {
             return Err(self.end_error(&state, now, ended));
+        }
+        if state.subject.permit().is_some() {
+            let resources = &self.grant.resources;
+            let message = format!(
+                "the lease of {resources} cannot be downgraded: it is a permit of a semaphore"
+            );
+            return Err(Error::config(message).about(resources));
         }
         let is_changed = !state.subject.keys.iter().all(Keys::is_shared);
         if is_changed {

@@ -132,6 +132,27 @@ impl Lease {
         }
     }
 
+    /// The slots of the permits, in order; none if this is not a lease of a semaphore. Each is below the semaphore's limit,
+    /// and no other holder has it, so it can serve as the number of a worker.
+    pub fn slots(&self) -> Vec<u32> {
+        self.grant.subject.slots()
+    }
+
+    /// Returns the only one of [`Lease::slots`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`] if the lease has several slots, or none.
+    pub fn only_slot(&self) -> Result<u32> {
+        let (resources, slots) = (&self.grant.resources, self.slots());
+        let mistake = match slots[..] {
+            [slot] => return Ok(slot),
+            [] => format!("the lease of {resources} has no slot: it is a lease of a lock"),
+            _ => format!("the lease of {resources} has {} slots: use `slots`", slots.len()),
+        };
+        Err(Error::config(mistake).about(resources))
+    }
+
     /// Returns each resource with its mode.
     pub fn modes(&self) -> impl Iterator<Item = (&str, Mode)> {
         let modes = self.held().map_or_else(|| self.grant.modes.clone(), |held| held.modes());
@@ -383,6 +404,13 @@ impl Lease {
                 let resources = &self.grant.resources;
                 let message = format!(
                     "the lease of {resources} cannot be handed over: a candidate has one resource"
+                );
+                return Err(Error::config(message).about(resources));
+            }
+            if !self.slots().is_empty() {
+                let resources = &self.grant.resources;
+                let message = format!(
+                    "the lease of {resources} cannot be handed over to a candidate: it is a permit of a semaphore"
                 );
                 return Err(Error::config(message).about(resources));
             }

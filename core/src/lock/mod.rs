@@ -35,6 +35,7 @@ pub(crate) mod held;
 pub(crate) mod lease;
 pub(crate) mod locked;
 pub(crate) mod owner;
+pub(crate) mod permits;
 pub(crate) mod renewer;
 pub(crate) mod repair;
 pub(crate) mod round;

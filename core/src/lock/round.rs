@@ -156,7 +156,16 @@ impl RunningRound {
     /// grants are undone. Votes that miss their deadline are handled in the background. If there is a lease,
     /// also repairs it.
     pub(crate) async fn finish(mut self, lease: Option<Arc<HeldLease>>) {
+        let leaves = lease.is_some() && self.subject.permit().is_some();
+        for node in (0..self.answers.len()).filter(|_| leaves) {
+            self.leave_if_refused(node);
+        }
         while let Some(event) = self.next_event().await {
+            if let Event::Vote { node, .. } = event
+                && leaves
+            {
+                self.leave_if_refused(node);
+            }
             let is_released = match &lease {
                 Some(lease) => lease.wait_if_released().await,
                 None => true,
@@ -175,6 +184,14 @@ impl RunningRound {
         }
         if let Some(lease) = lease {
             repair(&driver, lease).await;
+        }
+    }
+
+    /// Leaves the queue of a node that refused permits, although the round was won: waiters of other slots do not wait
+    /// for the end of this lease. A lock's waiter leaves with the release.
+    fn leave_if_refused(&self, node: usize) {
+        if let Some(answered @ Ok(Reply::Held(_))) = &self.answers[node] {
+            self.undo.leave_if_joined_late(&self.driver, node, vote(answered));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Unit tests only: reports what clients decide to the simulation, which writes it for the trace
 //! checker (`proof/tie`). Each report is the elements of a JSON array.
 
+use crate::command::keys::Mode;
 use crate::command::request::{Request, Subject};
 use crate::runtime::machine::record;
 use quorlock_protocol::{Actions, Answer, Event, Extended, Moment, NodeSet, Outcome, Term, Vote};
@@ -16,7 +17,7 @@ fn nodes(set: NodeSet) -> Vec<usize> {
 }
 
 /// A round begins; an adopter's or an upgrade's if there is a giver. The last element is its mode: `upgrade`, or the
-/// mode for each resource.
+/// mode for each resource. That of a permit is its semaphore, its slot and the limit.
 pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
         let resources: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
@@ -34,8 +35,12 @@ fn mode(subject: &Subject) -> String {
         return "\"upgrade\"".to_owned();
     }
     let modes = subject.keys.iter().map(|keys| {
-        let mode = if keys.is_shared() { "shared" } else { "exclusive" };
-        format!("{:?}:{mode:?}", keys.lock)
+        let mode = match &keys.mode {
+            Mode::Permit { index, slot, limit } => format!("[{index:?},{slot},{limit}]"),
+            _ if keys.is_shared() => "\"shared\"".to_owned(),
+            _ => "\"exclusive\"".to_owned(),
+        };
+        format!("{:?}:{mode}", keys.lock)
     });
     format!("{{{}}}", modes.collect::<Vec<_>>().join(","))
 }

@@ -14,7 +14,7 @@ use crate::runtime::timer::{sleep, timeout};
 use crate::transport::subscription::{Subscription, notification};
 use futures_util::future::join_all;
 use quorlock_protocol::NodeSet;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -51,7 +51,7 @@ pub(crate) struct Subscriber {
 #[derive(Default)]
 struct SubscriberState {
     /// The registered waiters, by their numbers.
-    waiters: HashMap<u64, mpsc::UnboundedSender<Notification>>,
+    waiters: BTreeMap<u64, mpsc::UnboundedSender<Notification>>,
     /// The receivers of messages on other channels, by their numbers.
     topics: HashMap<Arc<str>, HashMap<u64, mpsc::UnboundedSender<Arc<str>>>>,
     last_topic: u64,

@@ -115,6 +115,7 @@ async fn run(
         let grant = Grant {
             resources: held.grant.resources.clone(),
             modes: Modes::default(),
+            permits: None,
             subject: Arc::clone(&round.subject),
             fence,
             term: held.grant.term,

@@ -212,6 +212,13 @@ impl Place {
         }
     }
 
+    /// Gives the waiter behind this one its turn, too.
+    pub(crate) fn pass_turn(&self) {
+        if let Some(next) = self.waiters.local_queue().after(&self.keys, self.number) {
+            next.give_turn(Turn::First);
+        }
+    }
+
     /// Publishes the result of this waiter's round to the waiters behind it.
     pub(crate) fn publish(&self, report: RoundReport) {
         if let Some(waiter) = self.waiters.local_queue().get(&self.keys, self.number) {

@@ -272,6 +272,15 @@ pub(crate) fn dropped(resources: &Resources, fence: u64, holder: &str) {
     );
 }
 
+/// Reports that another client uses a larger limit for a semaphore than this one.
+pub(crate) fn limits_differ(resources: &Resources, limit: u32, known: u32) {
+    event!(
+        name: "semaphore.limits_differ", target: LEASE, Level::WARN,
+        resource = %Names(resources), limit, other_limit = known,
+        "another client has a larger limit for this semaphore: up to that many permits can be held"
+    );
+}
+
 /// Reports that a lease was detached, for another client to adopt it.
 pub(crate) fn detached(resources: &Resources, (fence, holder): (u64, &str)) {
     event!(

@@ -6,7 +6,7 @@
 use crate::client::Client;
 use crate::command::answer::{self, Answered, Failure, report, vote};
 use crate::command::keys::Keys;
-use crate::command::reply::{Elsewhere, Holder, Refusal, Reply, StoredLock};
+use crate::command::reply::{Elsewhere, HeldPermit, Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
 use crate::command::token::Token;
 use crate::config::endpoint::Endpoint;
@@ -250,11 +250,21 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
         Reply::Granted { fence, clock } => {
             *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence), signed(*clock)])
         }
-        Reply::Held(Refusal { expires_in, clock, rank, holder }) => {
+        Reply::Held(Refusal { expires_in, clock, rank, holder, permits }) => {
             let left = u64::try_from(number(1)).ok().map(Duration::from_millis);
             let before = u64::try_from(number(3)).ok();
             let Value::Array(parts) = value else { return false };
-            let [numbers @ .., Value::BulkString(token)] = &parts[..] else { return false };
+            let (numbers, token) = match &parts[..] {
+                [numbers @ .., Value::BulkString(token)] => (numbers, token),
+                [numbers @ .., Value::BulkString(token), Value::Array(free), Value::Int(known)] => {
+                    let slots = permits.slots.iter().map(|slot| Value::Int(i64::from(*slot)));
+                    if *free != slots.collect::<Vec<_>>() || *known != i64::from(permits.known) {
+                        return false;
+                    }
+                    (numbers, token)
+                }
+                _ => return false,
+            };
             let is_named = holder.as_ref().is_none_or(|name| token.ends_with(name.as_bytes()));
             Value::Array(numbers.to_vec()) == array(&[0, number(1), signed(*clock), number(3)])
                 && *expires_in == left
@@ -324,6 +334,27 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
                 && (0..=2).contains(&number(0))
                 && *expires_in == decoded(2).map(Duration::from_millis)
                 && (*fence, *waiters) == (decoded(3), decoded(4))
+        }
+        Reply::SeenPermits(seen) => {
+            let Value::Array(parts) = value else { return false };
+            let decoded = |at: usize| u64::try_from(number(at)).ok();
+            let is_right = |(position, held): (usize, &HeldPermit)| {
+                let at = 2 + 4 * position;
+                let is_token = match &held.holder {
+                    Holder::Token(token) => {
+                        parts.get(at + 1) == Some(&Value::BulkString(token.as_str().into()))
+                    }
+                    Holder::Other => true,
+                    Holder::Nobody => false,
+                };
+                decoded(at) == Some(held.slot.into())
+                    && is_token
+                    && held.expires_in == decoded(at + 2).map(Duration::from_millis)
+                    && held.fence == decoded(at + 3)
+            };
+            parts.len() == 2 + 4 * seen.held.len()
+                && (seen.waiters, Some(u64::from(seen.known))) == (decoded(0), decoded(1))
+                && seen.held.iter().enumerate().all(is_right)
         }
         Reply::Published(listeners) => *value == Value::Int(signed(*listeners)),
         Reply::Page { cursor, keys } => {

@@ -17,6 +17,7 @@ mod many;
 mod nodes;
 mod repair;
 mod secrets;
+mod semaphores;
 mod servers;
 mod several;
 mod shared;

@@ -85,11 +85,11 @@ impl Servers {
         Proxy { servers: self, id: proxy["id"].as_u64().unwrap(), url }
     }
 
-    /// The keys on one server, except fence counters.
+    /// The keys on one server, except fence counters and the indexes of semaphores.
     pub fn keys(&self, server: usize) -> Vec<String> {
         let keys = self.command(server, &["KEYS", "*"]);
         let keys = keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned());
-        keys.filter(|key| !key.ends_with(":fence")).collect()
+        keys.filter(|key| !key.ends_with(":fence") && !key.ends_with(":permits")).collect()
     }
 
     /// Returns the number of scripts that the server has run.
@@ -107,7 +107,7 @@ impl Servers {
         self.command(server, &["CLIENT", "LIST"]).as_str().unwrap().lines().count()
     }
 
-    /// Whether the servers have no keys other than fence counters.
+    /// Whether the servers have no keys other than fence counters and indexes.
     pub fn are_empty(&self) -> bool {
         (0..self.urls.len()).all(|server| self.keys(server).is_empty())
     }

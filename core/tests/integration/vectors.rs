@@ -158,6 +158,10 @@ fn resources() {
     }
 }
 
+fn number(value: &Value) -> u32 {
+    value.as_u64().unwrap().try_into().unwrap()
+}
+
 /// Returns the resources of a step, given as one name or a list.
 fn named(resource: &Value) -> Resources {
     match resource.as_array() {
@@ -237,6 +241,26 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
                     assert_eq!(json!(tried.is_some()), step["returns"], "{step}");
                     leases.extend(tried.map(|lease| (name.to_owned(), lease)));
                 }
+            }
+            "permits" => {
+                let limit = number(&step["limit"]);
+                let count = step.get("count").map_or(1, number);
+                let semaphore = client.semaphore(step["resource"].as_str().unwrap(), limit);
+                let semaphore = semaphore.permits(count).wait(Duration::ZERO);
+                if let Some(lease) = expect(step, wait(semaphore.acquire())) {
+                    assert_eq!(lease.slots().len(), count as usize, "{step}");
+                    leases.insert(name.to_owned(), lease);
+                }
+            }
+            "slots" => {
+                let of = |name: &Value| leases[name.as_str().unwrap()].slots();
+                let mut slots: Vec<_> = subject.as_array().unwrap().iter().flat_map(of).collect();
+                slots.sort_unstable();
+                assert_eq!(json!(slots), step["are"], "{step}");
+            }
+            "free" => {
+                let status = wait(client.semaphore(name, number(&step["limit"])).status());
+                assert_eq!(json!(status.unwrap().free), step["is"], "{step}");
             }
             "release" => {
                 let released = match &step["keep"] {
@@ -365,9 +389,12 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
     wait(client.close());
 }
 
-const VERBS: [&str; 26] = [
+const VERBS: [&str; 29] = [
     "acquire",
     "try_acquire",
+    "permits",
+    "slots",
+    "free",
     "release",
     "extend",
     "downgrade",

@@ -1,26 +1,12 @@
 //! Readers and a writer of one resource: `rust-turns URL...`. `bench/shared/README.md` describes the protocol.
 
 use quorlock::{Client, ErrorCode, Lock};
-use quorlock_bench::parse;
-use rustix::time::{ClockId, clock_gettime};
+use quorlock_bench::{about, now, parse};
 use serde_json::{Value, json};
 use std::io::stdin;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::time::sleep;
-
-/// Returns nanoseconds of the clock that all processes share.
-fn now() -> i64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
-}
-
-/// Returns a time between half and one and a half of `mean`.
-fn about(mean: Duration) -> Duration {
-    let mut byte = [0; 1];
-    getrandom::fill(&mut byte).expect("randomness");
-    mean / 2 + mean * u32::from(byte[0]) / 255
-}
 
 /// Acquires, holds and releases. Returns the times at which the acquire began, the lease was granted and the release
 /// began; the last two are null if there was no lease within the lock's `wait`.
@@ -44,9 +30,9 @@ async fn loop_until(end: Instant, lock: Lock, kind: Kind, hold: Duration) -> Vec
     let mut turns = Vec::new();
     while Instant::now() < end {
         match kind {
-            Kind::Reader => turns.push(turn(&lock, about(hold)).await),
+            Kind::Reader => turns.push(turn(&lock, about(hold, hold / 2)).await),
             Kind::Writer => {
-                sleep(about(hold * 5)).await;
+                sleep(about(hold * 5, hold * 5 / 2)).await;
                 turns.push(turn(&lock, Duration::from_millis(1)).await);
             }
         }

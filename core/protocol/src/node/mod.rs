@@ -5,6 +5,7 @@
 //! IO: the caller passes in the node's clocks and delivers notifications.
 
 pub mod entry;
+pub mod permits;
 pub mod queue;
 pub mod readers;
 pub mod record;

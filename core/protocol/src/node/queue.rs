@@ -108,6 +108,26 @@ impl Queue {
         self.notified.retain(|(_, notified)| &**notified != waiter);
     }
 
+    /// Returns the waiters that were not notified, in the order of their tickets. Removes those that did not use their turn.
+    pub(super) fn waiting(&mut self, now: Moment) -> Vec<(u64, Arc<str>)> {
+        self.forget(now);
+        self.notified.retain(|(Reverse(until), _)| now < *until);
+        self.waiting.iter().cloned().collect()
+    }
+
+    /// Returns the end of this waiter's turn, if it was notified and its turn stands.
+    pub(super) fn end_of_turn(&mut self, now: Moment, waiter: &str) -> Option<Moment> {
+        self.forget(now);
+        let mut notified = self.notified.iter().map(|(Reverse(until), other)| (*until, other));
+        notified.find(|(until, other)| &***other == waiter && stands(now, *until)).map(|it| it.0)
+    }
+
+    /// Gives a waiter that was notified its turn.
+    pub(super) fn notified(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
+        self.leave(now, waiter);
+        self.notified.insert((Reverse(now.plus(turns.call)), Arc::clone(waiter)));
+    }
+
     /// Prolongs the precedence of a notified waiter by `turns.keep` from now.
     pub fn keep(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
         self.go_first(now, waiter, turns.keep, turns);
@@ -272,9 +292,27 @@ pub fn reads(waiter: &str) -> bool {
     parts(waiter).is_some_and(|(_, number)| number.len() > 1 && number.starts_with('0'))
 }
 
+/// Returns the name of a waiter in the queue of a semaphore: it ends with the number of permits that the waiter wants,
+/// and its limit.
+pub fn name_with_permits(waiter: &str, permits: u32, limit: u32) -> Arc<str> {
+    format!("{waiter}*{permits}*{limit}").into()
+}
+
+/// Returns how many permits a waiter with this name wants, and its limit. A name without them wants one of any slot.
+pub fn wanted_permits(waiter: &str) -> (usize, u32) {
+    let wants = || {
+        let (_, number) = waiter.rsplit_once('#')?;
+        let (_, wants) = number.split_once('*')?;
+        let (permits, limit) = wants.split_once('*')?;
+        Some((permits.parse().ok()?, limit.parse().ok()?))
+    };
+    wants().unwrap_or((1, u32::MAX))
+}
+
 /// Returns the channel and the number in a waiter's name; `None` if it is not such a name.
 pub fn parts(waiter: &str) -> Option<(&str, &str)> {
-    let (channel, number) = waiter.rsplit_once('#')?;
-    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
-    is_number.then_some((channel, number))
+    let (channel, rest) = waiter.rsplit_once('#')?;
+    let mut numbers = rest.split('*');
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    numbers.clone().all(is_number).then(|| (channel, numbers.next().unwrap_or_default()))
 }

@@ -54,6 +54,7 @@ impl fmt::Display for Blocker<'_> {
 mod tests {
     use super::{Answered, Duration, Refusal, Reply, blocker};
     use crate::command::answer::Failure;
+    use crate::command::reply::FreePermits;
 
     /// Returns the answers for one letter per node: `-` grants, `?` does not answer, `.` is held without a
     /// name, any other letter is the name of the holder. The keys expire after 1.01 s, 2.01 s and so on.
@@ -62,6 +63,7 @@ mod tests {
             '-' => Some(Ok(Reply::Granted { fence: 1, clock: 1 })),
             '?' => Some(Err(Failure::unreachable("down"))),
             letter => Some(Ok(Reply::Held(Refusal {
+                permits: FreePermits::default(),
                 expires_in: Some(Duration::from_millis(1_000 * (at as u64 + 1) + 10)),
                 clock: 1,
                 rank: None,

@@ -15,6 +15,7 @@ use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::sleep;
 use crate::telemetry::events;
+use quorlock_protocol::node::queue;
 use quorlock_protocol::{Loss, Moment, Next};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -74,7 +75,7 @@ impl Acquire {
     /// warning for a caller that waits for its own lease. The acquire is a mistake if that is shared, and only
     /// released at the end of a block in which the caller waits.
     fn begin_to_wait(&mut self, holder: Option<&str>) {
-        if !self.trace.begin_waiting(holder) {
+        if !self.trace.begin_waiting(holder) || self.permits.is_some() {
             return;
         }
         let Some(owner) = self.owner else { return };
@@ -102,6 +103,33 @@ impl Acquire {
         self.driver.detach(async move {
             warn.await;
         });
+    }
+
+    /// Chooses the permits of the next round. If more of them may be free, the next local waiter tries at the same time.
+    pub(super) fn choose_permits(&mut self) {
+        let Some(permits) = &mut self.permits else { return };
+        self.keys = permits.choose();
+        if let Some(place) = self.place.as_ref().filter(|_| permits.may_be_spare()) {
+            place.pass_turn();
+        }
+    }
+
+    /// Whether the nodes that refused permits reported others as free, so that the next round begins at once.
+    pub(super) fn may_try_other_permits(&mut self, round: &RunningRound, loss: Loss) -> bool {
+        let Some(permits) = &mut self.permits else { return false };
+        let may_try = loss != Loss::NoQuorum && permits.learn(&round.answers, self.driver.quorum);
+        if may_try {
+            self.trace.lose_round(loss);
+        }
+        may_try
+    }
+
+    /// Returns the waiter's entry for the nodes' queues: see [`Place::queue_entry`].
+    pub(super) fn queue_entry(&mut self) -> Option<QueueEntry> {
+        let entry = self.place.as_mut().and_then(Place::queue_entry)?;
+        let Some(permits) = &self.permits else { return Some(entry) };
+        let waiter = queue::name_with_permits(&entry.waiter, permits.count(), permits.limit());
+        Some(QueueEntry { waiter, ..entry })
     }
 
     /// Records a lost round, shares its result with the local queue, and returns what to do next.
@@ -153,7 +181,11 @@ impl Acquire {
                 Notification::Unqueued(node) => self.joined.remove(node),
                 Notification::Free { node, lock } => {
                     self.trace.notified(self.driver.nodes[node].address());
-                    let resource = self.keys.iter().position(|keys| keys.lock == lock);
+                    let resource = match &mut self.permits {
+                        // Any of the slots will do.
+                        Some(permits) => permits.notified(&lock).then_some(0),
+                        None => self.keys.iter().position(|keys| keys.lock == lock),
+                    };
                     let (now, random) = (clock::now(), random::random());
                     let Some(resource) = resource else { continue };
                     let delay = self.driver.options.retry_delay;
@@ -169,7 +201,7 @@ impl Acquire {
     /// Joins the queues of newly subscribed nodes, in the background. A node on which the resource is free
     /// notifies the waiter at once.
     fn join_queues(&mut self) {
-        let Some(entry) = self.place.as_mut().and_then(Place::queue_entry) else { return };
+        let Some(entry) = self.queue_entry() else { return };
         let QueueEntry { waiter, ticket, nodes, alive } = entry;
         if nodes == self.joined {
             return;

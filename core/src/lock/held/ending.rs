@@ -7,7 +7,7 @@ use super::{Grant, HeldLease, Requests, UPGRADING, answer_caller};
 use crate::command::answer::answer;
 use crate::command::request::{Given, Request, Subject};
 use crate::error::{Error, ErrorCode, Result};
-use crate::lock::handover;
+use crate::lock::handover::{self, Leased};
 use crate::lock::renewer::Renewer;
 use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
@@ -74,6 +74,9 @@ impl HeldLease {
             Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
         }
         if let Some(loss) = loss {
+            if let Some(permits) = &self.grant.permits {
+                permits.give_back(false);
+            }
             events::lost(resources, (*fence, self.grant.holder()), ended, &loss);
         }
     }
@@ -175,6 +178,10 @@ impl HeldLease {
             let patience = held.grant.term.patience().max(node_timeout);
             let request = held.release_request();
             let mut fan_out = driver.broadcast(request.clone(), clock::now(), patience);
+            // The RELEASE is on its way, so that a round for the same slots follows it on each connection.
+            if let Some(permits) = &held.grant.permits {
+                permits.give_back(request.keep().is_none());
+            }
             held.release_giver();
             held.release_undone();
             while let Some((node, answered)) = fan_out.next().await {
@@ -256,6 +263,9 @@ impl HeldLease {
         self.release_done.cancel();
         // The next adopter takes over this token only. It does not know that of the giver.
         self.release_giver();
+        if let Some(permits) = &self.grant.permits {
+            permits.give_back(false);
+        }
         self.notify_watchers(clock::now());
         events::detached(resources, (*fence, self.grant.holder()));
         let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
@@ -263,7 +273,10 @@ impl HeldLease {
         let until =
             self.driver.clocks.at(clock::now()).map_or(u64::MAX, |now| now.saturating_add(micros));
         let given = Given { token: Arc::new(subject.token.clone()), until, within };
-        Ok(self.driver.place().write((resources, &self.modes()), &given, silent))
+        let limit = subject.permit().map(|permit| permit.limit);
+        let permits = limit.map(|limit| (limit, subject.slots()));
+        let (resources, modes) = (resources.clone(), self.modes());
+        Ok(self.driver.place().write(&Leased { resources, modes, permits }, &given, silent))
     }
 
     /// Ends the lease because the round of its upgrade was won. Returns whether it was valid until now.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 const SEQUENCES: u64 = 1_000;
 const LENGTH: usize = 60;
 
@@ -23,13 +23,13 @@ const PREFIX: &str = "p-";
 
 /// Time passes in steps of this length. Everything expires in the middle of a step, because at the exact
 /// moment of expiry a server and an in-memory node differ by the resolution of their clocks.
-const TICK: Duration = Duration::from_millis(10);
-const HALF: Duration = Duration::from_millis(5);
+pub(super) const TICK: Duration = Duration::from_millis(10);
+pub(super) const HALF: Duration = Duration::from_millis(5);
 
 /// The ttl that stands for "never expires" on the in-memory node, for locks that another program took.
-const FOR_EVER: Duration = Duration::from_secs(1 << 50);
+pub(super) const FOR_EVER: Duration = Duration::from_secs(1 << 50);
 
-type Calls = Arc<Mutex<Vec<String>>>;
+pub(super) type Calls = Arc<Mutex<Vec<String>>>;
 
 enum Step {
     Ask(Request),
@@ -288,7 +288,7 @@ fn without_expired(kept: &Keyspace, wall: u64) -> Keyspace {
 }
 
 /// Converts a reply of the in-memory node to the reply that a server would send.
-fn as_server(reply: Reply) -> Reply {
+pub(super) fn as_server(reply: Reply) -> Reply {
     let known = |left: Option<Duration>| left.filter(|left| *left < FOR_EVER / 2);
     match reply {
         Reply::Held(refusal) => {
@@ -317,6 +317,7 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
         Request::Heal(leases) => leases.iter().map(|(subject, ..)| own(subject)).collect(),
         Request::Exists(_)
         | Request::Inspect(_)
+        | Request::InspectPermits { .. }
         | Request::Forget(_)
         | Request::List { .. }
         | Request::Publish { .. } => Vec::new(),
@@ -365,7 +366,7 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
     format!("{}: {reply}{half}{kept}{mode}{lacking}", name(format!("{request:?}")))
 }
 
-fn hear(calls: &Calls) -> impl Fn(&str, &str) + Send + Sync + use<> {
+pub(super) fn hear(calls: &Calls) -> impl Fn(&str, &str) + Send + Sync + use<> {
     let calls = Arc::clone(calls);
     move |_, message| calls.lock().unwrap().push(message.to_owned())
 }

@@ -4,6 +4,7 @@
 
 mod comparison;
 mod foreign;
+mod permits;
 mod server;
 
 #[allow(dead_code, reason = "these tests need only a part of it")]

@@ -26,7 +26,9 @@ pub(super) fn stored(node: &Node, request: &Request) -> String {
         Request::Exists(keys) | Request::Inspect(keys) | Request::Forget(keys) => {
             return array(keys.iter().map(|keys| about(node, keys)));
         }
-        Request::List { .. } | Request::Publish { .. } => Vec::new(),
+        Request::InspectPermits { .. } | Request::List { .. } | Request::Publish { .. } => {
+            Vec::new()
+        }
     };
     array(subjects.iter().flat_map(|subject| subject.keys.iter()).map(|keys| about(node, keys)))
 }
@@ -104,6 +106,7 @@ pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> St
         }
         Request::Exists(_)
         | Request::Inspect(_)
+        | Request::InspectPermits { .. }
         | Request::List { .. }
         | Request::Publish { .. } => ("read", "[]".to_owned(), 0),
         Request::Forget(_) => ("forget", "[]".to_owned(), 0),

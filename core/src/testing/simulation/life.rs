@@ -52,7 +52,7 @@ pub(super) fn simulate(seed: u64, is_traced: bool, work: Work) -> Run {
     let runtime = builder.build().expect("a runtime without IO");
     runtime.block_on(async {
         let mut random = fastrand::Rng::with_seed(seed);
-        let scenario = Arc::new(Scenario::of(&mut random));
+        let scenario = Arc::new(Scenario::of(seed, &mut random));
         let nodes = (0..scenario.nodes).map(|number| {
             let error = scenario.node_clock(&mut random);
             Node::new(number, scenario.rate(&mut random), error)

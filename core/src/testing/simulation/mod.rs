@@ -27,6 +27,7 @@ mod node;
 mod process;
 mod program;
 mod scenario;
+mod semaphores;
 mod steps;
 mod waiting;
 mod witness;

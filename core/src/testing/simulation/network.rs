@@ -235,7 +235,7 @@ fn trace(
         Request::Extend(locks) => ("EXTEND", locks.iter().map(|(subject, _)| subject).collect()),
         Request::Heal(locks) => ("HEAL", locks.iter().map(|(subject, ..)| subject).collect()),
         Request::Exists(_) => ("EXISTS", Vec::new()),
-        Request::Inspect(_) => ("INSPECT", Vec::new()),
+        Request::Inspect(_) | Request::InspectPermits { .. } => ("INSPECT", Vec::new()),
         Request::Forget(_) => ("FORGET", Vec::new()),
         Request::List { .. } => ("LIST", Vec::new()),
         Request::Publish { .. } => ("PUBLISH", Vec::new()),

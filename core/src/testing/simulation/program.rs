@@ -1,19 +1,19 @@
 //! The program of the simulated processes: acquires, holds and releases locks in every way that a real
-//! program may, and checks each result.
+//! program may, and checks each result. `semaphores.rs` has what differs for permits.
 
 use super::process::Process;
 use super::scenario::{RETRY_DELAY, Scenario};
-use super::witness::Witness;
+use super::witness::{Waiting, Witness};
 use crate::runtime::machine::Machine;
 use crate::runtime::timer::timeout;
-use crate::{Client, ErrorCode, Lease, Mode};
+use crate::{Client, ErrorCode, Lease, Mode, Pending};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep as truly;
 
 /// The maximum time that an operation may take beyond its wait while there are faults. It covers
 /// connecting, a last round, and the time until freezes and partitions end.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The maximum time that an operation may take beyond its wait without faults. It covers connecting and a
 /// last round.
@@ -68,6 +68,9 @@ impl Program {
 
     /// Checks, without faults, that every lock can be acquired and released.
     pub(super) async fn run_undisturbed(self) {
+        if self.scenario.permits > 0 {
+            self.acquire_all_permits().await;
+        }
         for resource in 0..self.scenario.resources {
             let wait = PATIENCE + 2 * self.scenario.ttl;
             match self.client.lock(resource.to_string()).wait(wait).acquire().await {
@@ -93,24 +96,40 @@ impl Program {
         {
             return self.hold(lease, &resources).await;
         }
+        if self.scenario.permits > 0 && self.chance(self.scenario.permits) {
+            return self.use_permits().await;
+        }
         let resources = self.some_resources();
-        let shortest = (self.scenario.ttl.as_millis() as u64 / 2).max(10);
-        let ttl = self.milliseconds(shortest..self.scenario.ttl.as_millis() as u64 + 1);
-        let wait = Duration::from_millis([0, 50, 500, 2_000, 5_000][self.random(0..5) as usize]);
+        let (ttl, wait) = (self.some_ttl(), self.some_wait());
         let names: Vec<_> = resources.iter().map(usize::to_string).collect();
         let shared: Vec<_> = names.iter().filter(|_| self.wants_to_read()).cloned().collect();
-        let lock = self.client.lock(names).shared_for(shared).ttl(ttl).wait(wait);
+        let lock = self.client.lock(names.clone()).shared_for(shared).ttl(ttl).wait(wait);
         let lock = lock.auto_extend(self.chance(50)).keep(self.some_keep());
-        let began = self.process.world.elapsed();
         let waiting = self.witness.waits(&resources);
-        let acquiring = lock.acquire();
+        if let Some(lease) = self.acquired(lock.acquire(), waiting, wait, &names).await {
+            self.witness.granted(&self.process, &resources, &lease);
+            self.hold(lease, &resources).await;
+        }
+    }
+
+    /// Waits for the end of an acquire, which is sometimes cancelled, and checks its result. `locks` are the lock keys
+    /// that may keep it waiting.
+    pub(super) async fn acquired(
+        &self,
+        acquiring: Pending<crate::Result<Lease>>,
+        waiting: Waiting<'_>,
+        wait: Duration,
+        locks: &[String],
+    ) -> Option<Lease> {
+        let began = self.process.world.elapsed();
         let acquired = if self.chance(10) {
             // The caller gives up, which cancels the acquire.
             tokio::select! {
                 biased;
                 acquired = acquiring => acquired,
                 () = truly(self.milliseconds(0..30)) => {
-                    return self.process.world.count("acquires cancelled");
+                    self.process.world.count("acquires cancelled");
+                    return None;
                 }
             }
         } else {
@@ -122,13 +141,12 @@ impl Program {
                 let overtaken = waiting.granted();
                 drop(waiting);
                 self.in_order(overtaken);
-                self.witness.granted(&self.process, &resources, &lease);
-                self.hold(lease, &resources).await;
+                return Some(lease);
             }
             Err(error) => match error.code() {
                 ErrorCode::Timeout => {
                     self.process.world.count("acquires timed out");
-                    self.was_held(began, &resources);
+                    self.was_held(began, locks);
                 }
                 ErrorCode::NoQuorum if self.scenario.faults.pause.is_some() => {
                     self.process.world.count("acquires without a quorum");
@@ -137,11 +155,12 @@ impl Program {
                 _ => self.process.world.violation(format!("{}: {error}", self.process.name)),
             },
         }
+        None
     }
 
     /// Checks an acquire, begun at `began`, that has just timed out. A node must recently have refused a
     /// round of this acquire or of another waiter of the same client.
-    fn was_held(&self, began: Duration, resources: &[usize]) {
+    fn was_held(&self, began: Duration, locks: &[String]) {
         let Self { process, scenario, .. } = self;
         let now = process.world.elapsed();
         let longest = RETRY_DELAY.1 + scenario.node_timeout + SLACK;
@@ -149,12 +168,11 @@ impl Program {
         if !process.has_run_since(since) {
             return process.world.count("errors not checked: the process was stopped");
         }
-        let locks: Vec<_> = resources.iter().map(usize::to_string).collect();
-        let refused = process.world.evidence.last_refusal(&process.name, &locks);
+        let refused = process.world.evidence.last_refusal(&process.name, locks);
         if refused.is_none_or(|refused| refused < since) {
             let (name, waited) = (&process.name, now - began);
             process.world.violation(format!(
-                "{name}: the acquire of {resources:?} timed out after {waited:?}, but no node has refused it \
+                "{name}: the acquire of {locks:?} timed out after {waited:?}, but no node has refused it \
                  since {since:?}; the last refusal was at {refused:?}"
             ));
         }
@@ -185,6 +203,16 @@ impl Program {
         }
     }
 
+    pub(super) fn some_ttl(&self) -> Duration {
+        let longest = self.scenario.ttl.as_millis() as u64;
+        self.milliseconds((longest / 2).max(10)..longest + 1)
+    }
+
+    /// Returns the time for which an acquire waits; often not at all.
+    pub(super) fn some_wait(&self) -> Duration {
+        Duration::from_millis([0, 50, 500, 2_000, 5_000][self.random(0..5) as usize])
+    }
+
     /// Whether to lock a resource in shared mode.
     fn wants_to_read(&self) -> bool {
         self.chance(self.scenario.shared)
@@ -192,7 +220,7 @@ impl Program {
 
     /// Returns how long the nodes keep the key of a released lease: usually not at all. Waiters are not notified
     /// of a key that expires, so without faults, when they are served in order, it is never kept.
-    fn some_keep(&self) -> Duration {
+    pub(super) fn some_keep(&self) -> Duration {
         let keeps = self.scenario.faults.pause.is_some() && self.chance(20);
         if keeps { self.milliseconds(10..1_000) } else { Duration::ZERO }
     }
@@ -215,7 +243,7 @@ impl Program {
         }
     }
 
-    async fn hold(&self, lease: Lease, resources: &[usize]) {
+    pub(super) async fn hold(&self, lease: Lease, resources: &[usize]) {
         let mut was_lost = false;
         // Most work is short.
         let longest = [2, 20, (self.scenario.ttl.as_millis() as u64 / 2 + 2).min(1_500)];
@@ -256,7 +284,10 @@ impl Program {
                 }
             }
             1 => return world.count("leases dropped"),
-            4 if self.wants_to_read() && lease.downgrade().await.is_ok() => {
+            4 if lease.slots().is_empty()
+                && self.wants_to_read()
+                && lease.downgrade().await.is_ok() =>
+            {
                 world.count("leases downgraded");
             }
             5 | 6 if lease.modes().any(|(_, mode)| mode == Mode::Shared) => {

@@ -29,6 +29,8 @@ pub(super) struct Scenario {
     pub(super) resources: usize,
     /// How many of the resources are locked in shared mode, in per cent.
     pub(super) shared: u64,
+    /// How many of the acquires are of permits of a semaphore, in per cent.
+    pub(super) permits: u64,
     /// The largest ttl that is used.
     pub(super) ttl: Duration,
     pub(super) node_timeout: Duration,
@@ -57,7 +59,8 @@ pub(super) struct Faults {
 }
 
 impl Scenario {
-    pub(super) fn of(random: &mut fastrand::Rng) -> Self {
+    /// Draws the scenario of a seed from `random`. Every third seed has a semaphore.
+    pub(super) fn of(seed: u64, random: &mut fastrand::Rng) -> Self {
         let nodes = [1, 2, 3, 3, 3, 4, 5, 5, 5, 7][random.usize(..10)];
         let is_long = random.u8(..100) < 30;
         let ttl = if is_long { LONG } else { random.u64(SHORT.0..SHORT.1) };
@@ -77,6 +80,7 @@ impl Scenario {
             tasks: random.usize(1..4),
             resources: random.usize(1..5),
             shared: [0, 30, 70, 90][random.usize(..4)],
+            permits: if seed.is_multiple_of(3) { 60 } else { 0 },
             ttl: Duration::from_millis(ttl),
             node_timeout: Duration::from_millis(match random.bool() {
                 true => random.u64(10..100),

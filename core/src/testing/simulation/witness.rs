@@ -10,8 +10,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// The resource of the semaphore. There is a lock of the same resource.
+pub(super) const SEMAPHORE: &str = "0";
+
+/// The number of its slots: the largest limit of all tasks.
+pub(super) const SLOTS: u32 = 4;
+
+/// Resources have numbers. The slots of the semaphore have the numbers after those of the resources.
 pub(super) struct Witness {
     resources: Vec<Mutex<Resource>>,
+    /// The number of the first slot.
+    first_slot: usize,
     arrivals: Mutex<Arrivals>,
     is_over: AtomicBool,
     fences_grow: bool,
@@ -78,14 +87,20 @@ impl Drop for Waiting<'_> {
 
 impl Witness {
     pub(super) fn new(resources: usize, fences_grow: bool) -> Arc<Self> {
-        let resources = (0..resources).map(|_| Mutex::default()).collect();
+        let first_slot = resources;
+        let resources = (0..first_slot + SLOTS as usize).map(|_| Mutex::default()).collect();
         let is_over = AtomicBool::new(false);
         let (arrivals, desk) = (Mutex::default(), Desk::default());
-        Arc::new(Self { resources, arrivals, is_over, fences_grow, desk })
+        Arc::new(Self { resources, first_slot, arrivals, is_over, fences_grow, desk })
     }
 
     fn resource(&self, number: usize) -> MutexGuard<'_, Resource> {
         self.resources[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of a slot. The limit itself, as a slot, is the number of waiters for any slot.
+    pub(super) fn slot(&self, slot: u32) -> usize {
+        self.first_slot + slot as usize
     }
 
     /// Ends the simulation: the programs stop after their current lock.
@@ -109,9 +124,20 @@ impl Witness {
     /// Records and checks a lease that a process was granted. A lease that has ended never becomes valid
     /// again, so two leases overlap only if the first is valid when the second is granted.
     pub(super) fn granted(&self, process: &Arc<Process>, numbers: &[usize], lease: &Lease) {
-        process.world.count("leases granted");
+        let world = &process.world;
+        world.count("leases granted");
+        let slots: Vec<_> = lease.slots().into_iter().map(|slot| self.slot(slot)).collect();
+        if !slots.is_empty() {
+            world.count("leases of permits granted");
+            if slots != numbers {
+                world.violation(format!("{}: {lease:?} has other permits", process.name));
+            }
+        }
         if numbers.len() > 1 {
-            process.world.count("leases of several resources granted");
+            world.count(match slots.is_empty() {
+                true => "leases of several resources granted",
+                false => "leases of several permits granted",
+            });
         }
         process.record(&|| format!("\"valid\",{:?},{}", lease.token(), lease.is_valid()));
         for number in numbers {
@@ -121,13 +147,14 @@ impl Witness {
 
     fn granted_one(&self, process: &Arc<Process>, number: usize, lease: &Lease) {
         let world = &process.world;
-        let fence = lease.fences().find(|(resource, _)| *resource == number.to_string());
+        let is_slot = number >= self.first_slot;
+        let resource_name = if is_slot { SEMAPHORE.to_owned() } else { number.to_string() };
+        let fence = lease.fences().find(|(resource, _)| *resource == resource_name);
         let (name, (_, fence)) = (&process.name, fence.expect("the lease has this resource"));
         world.log(format!(
             "{name}: granted {number} with fence {fence}, valid for {:?}",
             lease.remaining()
         ));
-        let resource_name = number.to_string();
         let is_shared = |held: &HeldLease| held.modes().of(&resource_name) == Mode::Shared;
         let held = lease.held().expect("the lease belongs to this process");
         let shares = is_shared(held);

@@ -23,6 +23,8 @@ import org.redisson.config.Config;
 /** The contender Redisson: {@code Peer NAME URL...}. README.md describes the protocol. */
 public final class Peer {
     private static final long TTL = 10;
+    /** What the names of semaphores begin with; then follows the limit. */
+    private static final String PERMITS = "redisson-permits ";
     private static final OperatingSystemMXBean SYSTEM =
             (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
@@ -55,12 +57,13 @@ public final class Peer {
     /** Runs the cycles of each key in a thread. */
     private String answer(String request) throws InterruptedException {
         int cycles = field(request, "cycles");
-        var locks = IntStream.range(0, field(request, "concurrency")).mapToObj(this::lock).toList();
+        var keys = IntStream.range(0, field(request, "concurrency"));
+        var all = keys.mapToObj(this::cycle).toList();
         long cpu = SYSTEM.getProcessCpuTime();
         long began = System.nanoTime();
         var loops = new ArrayList<Future<List<Double>>>();
-        for (var lock : locks) {
-            loops.add(threads.submit(() -> loop(lock, cycles)));
+        for (var cycle : all) {
+            loops.add(threads.submit(() -> loop(cycle, cycles)));
         }
         var micros = new ArrayList<Double>();
         Throwable failure = null;
@@ -78,6 +81,33 @@ public final class Peer {
             return "{\"error\": \"" + failure.toString().replaceAll("[\\\\\"\\p{Cntrl}]", " ") + "\"}";
         }
         return "{\"micros\": " + micros + ", \"seconds\": " + seconds + ", \"cpu\": " + used + "}";
+    }
+
+    /** An acquire and a release. */
+    private interface Cycle {
+        void run() throws InterruptedException;
+    }
+
+    private Cycle cycle(int number) {
+        if (name.startsWith(PERMITS)) {
+            var semaphore = clients.get(0).getPermitExpirableSemaphore(name + "-" + number);
+            semaphore.trySetPermits(Integer.parseInt(name.substring(PERMITS.length())));
+            return () -> {
+                String permit = semaphore.tryAcquire(TTL, TTL, TimeUnit.SECONDS);
+                if (permit == null) {
+                    throw new IllegalStateException("not acquired");
+                }
+                semaphore.release(permit);
+            };
+        }
+        var lock = lock(number);
+        return () -> {
+            // With an explicit lease time, the watchdog does not renew the lock.
+            if (!lock.tryLock(TTL, TTL, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("not acquired");
+            }
+            lock.unlock();
+        };
     }
 
     private RLock lock(int number) {
@@ -99,15 +129,11 @@ public final class Peer {
         return clients.get(0).getReadWriteLock(name + "-" + number);
     }
 
-    private static List<Double> loop(RLock lock, int cycles) throws InterruptedException {
+    private static List<Double> loop(Cycle cycle, int cycles) throws InterruptedException {
         var micros = new ArrayList<Double>(cycles);
         for (int number = 0; number < cycles; number++) {
             long start = System.nanoTime();
-            // With an explicit lease time, the watchdog does not renew the lock.
-            if (!lock.tryLock(TTL, TTL, TimeUnit.SECONDS)) {
-                throw new IllegalStateException("not acquired");
-            }
-            lock.unlock();
+            cycle.run();
             micros.add((System.nanoTime() - start) / 1e3);
         }
         return micros;

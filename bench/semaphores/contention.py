@@ -1,0 +1,104 @@
+"""Runs the contests: all entrants take turns, each on servers of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from contender import FailedError
+from group import Group
+from placing import among_servers, anywhere
+from progress import progress
+from semaphores import zookeeper
+from semaphores.contests import CONTESTS, Contest, Entrant
+from semaphores.crowd import Answer, Crowd, Load
+from semaphores.settings import ROUNDS, SECONDS, SECONDS_ALONE, WARM
+from semaphores.timeline import Timeline, micros
+from servers import Servers
+
+_ALONE = Load(tasks=1, hold=0.005)
+
+
+def measure() -> dict[str, dict[str, Any]]:
+    """Returns the figures by contest and entrant."""
+    return {contest.name: _measure(contest) for contest in CONTESTS}
+
+
+@dataclass
+class _Lane:
+    """An entrant in a contest, and what it did."""
+
+    crowd: Crowd
+    load: Load
+    timeline: Timeline
+    rounds: list[int] = field(default_factory=list)
+    alone: list[int] = field(default_factory=list)
+    """The latency of each uncontended acquire, in nanoseconds."""
+    failure: str = ""
+
+    def turn(self) -> None:
+        answer = self.crowd.run(self.load, SECONDS)
+        self.timeline.add(answer.processes)
+        self.rounds += answer.rounds
+        self.alone += _latencies(self.crowd.run_one(_ALONE, SECONDS_ALONE))
+
+    def summary(self) -> dict[str, Any]:
+        if self.failure:
+            return {"failure": self.failure}
+        figures = self.timeline.summary() | {"alone": micros(self.alone)}
+        if self.rounds:
+            figures |= {"median rounds": median(self.rounds), "mean rounds": fmean(self.rounds)}
+        return figures
+
+
+def _latencies(answer: Answer) -> Sequence[int]:
+    return [
+        turn.granted - turn.began
+        for turns in answer.processes
+        for turn in turns
+        if turn.granted is not None
+    ]
+
+
+def _measure(contest: Contest) -> dict[str, Any]:
+    with ExitStack() as stack:
+        progress(f"{contest.name}: {len(contest.entrants)} crowds start")
+        lanes = [_start(stack, contest, entrant) for entrant in contest.entrants]
+        for number in range(ROUNDS):
+            progress(f"{contest.name}: round {number + 1} of {ROUNDS}")
+            for lane in lanes:
+                _try(lane, lane.turn)
+        return {
+            entrant.name: lane.summary()
+            for entrant, lane in zip(contest.entrants, lanes, strict=True)
+        }
+
+
+def _start(stack: ExitStack, contest: Contest, entrant: Entrant) -> _Lane:
+    with nullcontext() if contest.pinned else anywhere():
+        urls = _nodes(stack, contest, entrant)
+        crowd = Crowd(stack, entrant.program, contest.limit, entrant.processes, urls)
+    lane = _Lane(crowd, contest.load(entrant), Timeline(contest.limit))
+    _try(lane, lambda: crowd.run(lane.load, WARM))
+    return lane
+
+
+def _nodes(stack: ExitStack, contest: Contest, entrant: Entrant) -> Sequence[str]:
+    if entrant.program.needs_zookeeper:
+        with among_servers() if contest.pinned else nullcontext():
+            return zookeeper.start(stack, entrant.nodes)
+    if contest.pinned:
+        return Group(stack, entrant.nodes).urls
+    return stack.enter_context(Servers(entrant.nodes)).urls
+
+
+def _try(lane: _Lane, run: Callable[[], object]) -> None:
+    """Notes if a process fails; the crowd is then out."""
+    try:
+        if not lane.failure:
+            run()
+    except FailedError as error:
+        lane.failure = str(error)

@@ -1,0 +1,99 @@
+"""The contests: who contends for the permits of a semaphore, and how long permits are held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parameters import NODES
+from semaphores.crowd import CURATOR, JAVASCRIPT, REDIS_SEMAPHORE, REDISSON, RUST, Load, Program
+from semaphores.settings import SHORT
+
+
+@dataclass(frozen=True)
+class Entrant:
+    program: Program
+    nodes: int
+    processes: int
+    tasks: int = 1
+    """The tasks of each process."""
+
+    @property
+    def name(self) -> str:
+        each = f" of {self.tasks} tasks" if self.tasks > 1 else ""
+        return f"{self.program.name}, N = {self.nodes}, {self.processes} processes{each}"
+
+
+@dataclass(frozen=True)
+class Contest:
+    name: str
+    limit: int
+    entrants: Sequence[Entrant]
+    hold: float
+    """The mean time for which a permit is held, in seconds."""
+    spread: float = 0.0
+    """The largest difference of a single time from `hold`."""
+    pinned: bool = True
+    """Whether servers and clients have CPUs of their own. If not, the scheduler places them, and
+    requests of several clients reach the nodes in different orders more often."""
+
+    def load(self, entrant: Entrant) -> Load:
+        return Load(entrant.tasks, self.hold, self.spread)
+
+
+_JAVA = (2, 10) if SHORT else (4, 5)
+"""The processes and tasks of the libraries in Java, whose processes start slowly."""
+
+CONTESTS = [
+    *(
+        Contest(f"rounds at {load} load, limit {limit:,}", limit, [entrant], hold, hold / 2)
+        for limit, hold, load, entrant in [
+            (10, 0.01, "half", Entrant(RUST, NODES, 5)),
+            (10, 0.01, "full", Entrant(RUST, NODES, 10)),
+            # Held for so long that the servers' CPU does not limit the contenders.
+            (1000, 1.0, "half", Entrant(RUST, NODES, 10, 50)),
+            (1000, 1.0, "full", Entrant(RUST, NODES, 10, 100)),
+        ]
+    ),
+    # Held for so long that most hand-offs do not coincide with others.
+    Contest(
+        "hand-off",
+        10,
+        [
+            Entrant(RUST, NODES, 20),
+            Entrant(RUST, 1, 20),
+            Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
+            Entrant(REDISSON, 1, *_JAVA),
+            Entrant(CURATOR, 3, *_JAVA),
+        ],
+        hold=0.15,
+        spread=0.075,
+    ),
+    Contest(
+        "use",
+        10,
+        [
+            Entrant(RUST, NODES, 20),
+            Entrant(RUST, NODES, 4, 5),
+            Entrant(RUST, 1, 20),
+            Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
+            Entrant(REDISSON, 1, *_JAVA),
+            Entrant(CURATOR, 3, *_JAVA),
+        ],
+        hold=0.01,
+    ),
+    Contest(
+        "limit",
+        2,
+        [
+            Entrant(REDIS_SEMAPHORE, 3, 6),
+            Entrant(JAVASCRIPT, 3, 6),
+            Entrant(RUST, 3, 6),
+            Entrant(REDISSON, 1, 2 if SHORT else 6),
+            Entrant(CURATOR, 3, 2 if SHORT else 6),
+        ],
+        hold=0.01,
+        spread=0.005,
+        pinned=False,
+    ),
+]

@@ -1,0 +1,95 @@
+"""Processes that contend for the permits of one semaphore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contender import Process
+from parameters import PROGRAMS
+from peers.ecosystems import JAVA, NODE
+from semaphores.settings import PATIENCE
+from semaphores.timeline import Turn
+
+_SCRIPT = str(Path(__file__).with_name("permits.cjs"))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A library, wrapped in a program with the protocol in README.md."""
+
+    name: str
+    command: Sequence[str]
+    """The command of the program. The limit and the URLs of the nodes are appended."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    needs_zookeeper: bool = False
+    """Whether its nodes are servers of ZooKeeper."""
+
+
+RUST = Program("quorlock Rust", [f"{PROGRAMS}/rust-permits"])
+JAVASCRIPT = Program("quorlock Node.js", ["node", _SCRIPT, "quorlock"])
+REDIS_SEMAPHORE = Program("redis-semaphore", ["node", _SCRIPT, "redis-semaphore"], NODE.environment)
+_JAVA = [*map(str, JAVA.program[:-1]), "Permits"]
+REDISSON = Program("redisson", [*_JAVA, "redisson"])
+CURATOR = Program("curator", [*_JAVA, "curator"], needs_zookeeper=True)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What each process of a crowd does. Times are in seconds."""
+
+    tasks: int
+    hold: float
+    """The mean time for which a task holds its permit."""
+    spread: float = 0.0
+    """The largest difference of a single time from `hold`."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a crowd did in one turn."""
+
+    processes: Sequence[Sequence[Turn]]
+    rounds: Sequence[int]
+    """The rounds of requests of each acquire. Empty if the program does not count them."""
+
+
+class Crowd:
+    """Processes of one program, until `stack` is closed. None of them has run yet."""
+
+    def __init__(
+        self, stack: ExitStack, program: Program, limit: int, processes: int, urls: Sequence[str]
+    ) -> None:
+        self._processes = []
+        for number in range(processes):
+            # A client sends its requests in this order, as if each had another node nearby.
+            first = number % len(urls)
+            command = [*program.command, str(limit), *urls[first:], *urls[:first]]
+            self._processes.append(Process(command, program.environment))
+        stack.callback(self._close)
+
+    def run(self, load: Load, seconds: float) -> Answer:
+        """Lets all tasks acquire, hold and release in loops. Raises FailedError."""
+        return _run(self._processes, load, seconds)
+
+    def run_one(self, load: Load, seconds: float) -> Answer:
+        """Does the same in one of the processes."""
+        return _run(self._processes[:1], load, seconds)
+
+    def _close(self) -> None:
+        for process in self._processes:
+            process.hang_up()  # first tell all of them to exit, then wait for each
+        for process in self._processes:
+            process.close()
+
+
+def _run(processes: Sequence[Process], load: Load, seconds: float) -> Answer:
+    for process in processes:
+        times = {"seconds": seconds, "hold": load.hold, "spread": load.spread}
+        process.send({"tasks": load.tasks, **times})
+    answers: list[dict[str, Any]] = [each.receive(seconds + PATIENCE) for each in processes]
+    turns = [[Turn(*turn) for turn in answer["turns"]] for answer in answers]
+    return Answer(turns, [count for answer in answers for count in answer.get("rounds", ())])

@@ -1,0 +1,88 @@
+"""The performance goals of semaphores on five nodes, and whether they are met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from goals import Goal
+from parameters import NODES
+
+COST = {"10": 1.3, "1000": 2.0}
+"""By limit: how many times as long as an exclusive lock's a cycle may take."""
+ROUNDS = {"half load": 1.2, "full load": 2.0}
+HAND_OFF = 3.0
+"""How many times as long as an uncontended acquire a hand-off may take."""
+USE = 9.5
+"""How many of 10 permits must be held while others wait."""
+
+
+def goals(results: dict[str, Any]) -> list[Goal]:
+    contests = results["contests"]
+    return [
+        *_cost(results["cycles"]),
+        *_rounds(contests),
+        *_hand_off(contests["hand-off"]),
+        *_use(contests["use"]),
+        _limit(contests),
+    ]
+
+
+def _cost(rows: list[dict[str, Any]]) -> Iterator[Goal]:
+    for row in rows:
+        if not row["library"].startswith("quorlock") or row["nodes"] != NODES:
+            continue
+        for limit, most in COST.items():
+            what = f"one cycle at limit {int(limit):,}, {row['library']}"
+            times = row[limit].get("median"), row["lock"].get("median")
+            ratio = times[0] / times[1] if all(times) else None
+            yield _at_most(what, ratio, most, " times an exclusive lock's")
+
+
+def _rounds(contests: dict[str, Any]) -> Iterator[Goal]:
+    for name, entrants in contests.items():
+        for load, most in ROUNDS.items():
+            if name.startswith(f"rounds at {load}"):
+                for summary in entrants.values():
+                    yield _at_most(f"median {name}", summary.get("median rounds"), most)
+
+
+def _hand_off(entrants: dict[str, Any]) -> Iterator[Goal]:
+    for name, summary in _quorlock(entrants):
+        if summary.get("hand-off") is not None and summary.get("alone"):
+            ratio = summary["hand-off"] / summary["alone"]
+            yield _at_most(f"hand-off, {name}", ratio, HAND_OFF, " times an uncontended acquire")
+
+
+def _use(entrants: dict[str, Any]) -> Iterator[Goal]:
+    for name, summary in _quorlock(entrants):
+        most, rounds = ROUNDS["full load"], summary.get("median rounds")
+        yield _at_most(f"median rounds of 20 contenders for 10 permits, {name}", rounds, most)
+        held = summary.get("average held")
+        measured = "" if held is None else f"{held:.2f}"
+        met = None if held is None else held >= USE
+        yield Goal(f"permits in use of 10, {name}", f"at least {USE:g}", measured, met)
+
+
+def _limit(contests: dict[str, Any]) -> Goal:
+    """All contests count, whatever the number of nodes."""
+    found = [
+        summary["overruns"]
+        for entrants in contests.values()
+        for name, summary in entrants.items()
+        if name.startswith("quorlock") and "overruns" in summary
+    ]
+    met = sum(found) == 0 if found else None
+    return Goal("acquisitions above the limit, all contests", "none", str(sum(found)), met)
+
+
+def _quorlock(entrants: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, summary in entrants.items():
+        if name.startswith("quorlock") and f"N = {NODES}," in name:
+            yield name, summary
+
+
+def _at_most(what: str, value: float | None, most: float, unit: str = "") -> Goal:
+    if value is None:
+        return Goal(what, f"at most {most:g}{unit}", "", None)
+    return Goal(what, f"at most {most:g}{unit}", f"{value:.2f}", value <= most)

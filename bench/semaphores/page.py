@@ -1,0 +1,171 @@
+"""Generates the section on semaphores of `docs/performance.md` from the results of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from markdown import failure, micros, table
+from parameters import NODES
+from semaphores.goals import goals
+
+Summaries = Mapping[str, Mapping[str, Any]]
+
+_ROUNDS = "rounds at "
+"""The beginning of the names of the contests that count rounds."""
+
+_HAND_OFF = ("alone", "hand-off", "vacant")
+
+
+def section(results: dict[str, Any]) -> str:
+    machine, contests = results["machine"], results["contests"]
+    return "\n\n".join(
+        [
+            "## Semaphores",
+            "`make bench-semaphores` measures what a permit of a semaphore costs beside an"
+            " exclusive lock, and how contenders share the permits. For the method, see"
+            " [bench/semaphores](../bench/semaphores/README.md).",
+            _goals(results),
+            _cycles(results["cycles"]),
+            _rounds(contests),
+            _hand_off(contests["hand-off"]),
+            _use(contests["use"]),
+            _limit(contests["limit"]),
+            f"The figures of this section were measured on {results['date']} at commit"
+            f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
+            f" ({machine['processor']}, {machine['server']}). Placement, except in the last table:"
+            f" {results['placement']}.",
+        ]
+    )
+
+
+def _goals(results: dict[str, Any]) -> str:
+    met = {True: "yes", False: "**no**", None: "-"}
+    rows = [(each.what, each.goal, each.measured, met[each.met]) for each in goals(results)]
+    return "The goals apply to five nodes.\n\n" + table(
+        ["what is measured", "goal", "measured", "met"], rows
+    )
+
+
+def _cycles(rows: list[dict[str, Any]]) -> str:
+    """The latency of one cycle at a time, and the CPU time of the servers."""
+    kinds = [kind for kind in rows[0] if kind not in ("library", "nodes")]
+    names = ["exclusive lock", *(f"limit {int(kind):,}" for kind in kinds[1:])]
+
+    def figures(figure: str) -> str:
+        lines = [
+            [_bold(row["library"]), str(row["nodes"])]
+            + [_beside(row[kind], row[kinds[0]], figure) for kind in kinds]
+            for row in rows
+        ]
+        return table([titles[figure], "nodes", *names], lines)
+
+    titles = {
+        "median": "one cycle at a time",
+        "server cpu per node": "CPU time per node and cycle",
+    }
+    return (
+        "A cycle acquires and releases one permit or lock that nobody else wants. The ratio in"
+        " parentheses is the figure divided by that of the same library's exclusive lock.\n\n"
+        + "\n\n".join(figures(figure) for figure in titles)
+    )
+
+
+def _beside(summary: Mapping[str, Any], lock: Mapping[str, Any], figure: str) -> str:
+    """Formats a figure, with its ratio to that of the exclusive lock."""
+    if figure not in summary:
+        return failure(summary)
+    text = micros(summary[figure])
+    if summary is lock or not lock.get(figure):
+        return text
+    return f"{text} ({summary[figure] / lock[figure]:.2f})"
+
+
+def _rounds(contests: Mapping[str, Summaries]) -> str:
+    styles = [
+        ("limit", ","),
+        ("median rounds", "g"),
+        ("mean rounds", ".2f"),
+        ("per second", ",.0f"),
+    ]
+    rows = [
+        [contest.removeprefix(_ROUNDS).partition(",")[0], *_cells(summary, styles)]
+        for contest, entrants in contests.items()
+        if contest.startswith(_ROUNDS)
+        for summary in entrants.values()
+    ]
+    rows += [
+        ["20 contenders", *_cells(summary, styles)]
+        for name, summary in contests["use"].items()
+        if summary.get("median rounds") and f"N = {NODES}, 20 processes" in name
+    ]
+    columns = ["load", "limit", "median rounds", "mean rounds", "acquisitions per second"]
+    return (
+        "A *round* is one request to every node. At half load, half as many contenders as there"
+        " are permits acquire, hold and release in loops. At full load, there are as many"
+        " contenders as permits. In the last row, there are twice as many.\n\n"
+        + table(columns, rows)
+    )
+
+
+def _hand_off(entrants: Summaries) -> str:
+    rows = []
+    for name, summary in entrants.items():
+        cells = [failure(summary), "", "", ""] if "failure" in summary else ["", "", "", ""]
+        if summary.get("hand-off") and summary.get("alone"):
+            ratio = f"{summary['hand-off'] / summary['alone']:.2f} times"
+            alone, hand_off, vacant = (micros(summary[key]) for key in _HAND_OFF)
+            cells = [alone, hand_off, ratio, vacant]
+        rows.append([_bold(name), *cells])
+    columns = ["20 contenders for 10 permits", "uncontended acquire", "hand-off", "ratio"]
+    return (
+        "All permits are held for 75 to 225 ms, and others wait. A *hand-off* is the time from the"
+        " return of a release until a waiter has the permit. The last column counts from the call"
+        " of the release.\n\n" + table([*columns, "from the call"], rows)
+    )
+
+
+def _use(entrants: Summaries) -> str:
+    rows = [
+        [_bold(name), *_cells(summary, [("average held", ".2f"), ("per second", ",.0f")])]
+        for name, summary in entrants.items()
+    ]
+    columns = ["20 contenders for 10 permits", "permits in use", "acquisitions per second"]
+    return (
+        "Each contender holds a permit for 10 ms, releases it, and wants the next one. The second"
+        " column is the number of permits that are held on average while others wait.\n\n"
+        + table(columns, rows)
+    )
+
+
+def _limit(entrants: Summaries) -> str:
+    columns = [
+        ("acquisitions", ","),
+        ("overruns", ","),
+        ("most held", ","),
+        ("average held", ".2f"),
+    ]
+    rows = [[_bold(name), *_cells(summary, columns)] for name, summary in entrants.items()]
+    names = ["acquisitions", "above the limit", "most held at once", "permits in use"]
+    return (
+        "Six processes contend for two permits, which each holds for 5 to 15 ms. The scheduler"
+        " places clients and servers. An acquisition is *above the limit* if there are then more"
+        " holders than permits.\n\n" + table(["limit 2", *names], rows)
+    )
+
+
+def _cells(summary: Mapping[str, Any], columns: list[tuple[str, str]]) -> list[str]:
+    if "failure" in summary:
+        return [failure(summary), *("" for _ in columns[1:])]
+    return [
+        "" if summary.get(name) is None else format(summary[name], style) for name, style in columns
+    ]
+
+
+def _bold(name: str) -> str:
+    """Returns the name of a contender, in bold for quorlock."""
+    before, comma, after = name.partition(",")
+    name = f"**{before}**" if before.startswith("quorlock") else before[0].upper() + before[1:]
+    if before == "redis-semaphore":
+        name = before
+    return name + comma + after

@@ -1,0 +1,208 @@
+//! Which slots of a semaphore a client tries.
+//!
+//! A slot is the number of a permit. Slots only tell where a permit may be free: whether it is granted is up to the
+//! nodes. A bad choice costs a round. The driver (`lock/permits.rs` of the crate `quorlock`) has one [`Slots`] for each
+//! semaphore that a client uses.
+
+use std::collections::BTreeMap;
+
+/// The number of slots that are drawn at random before the choice takes the first that is not in use.
+const DRAWS: usize = 16;
+
+/// What a client knows of the slots of one semaphore.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Slots {
+    /// The slots that leases and rounds of this client have, with their number.
+    used: BTreeMap<u32, u32>,
+    /// Slots that were free when this client last heard of them, the latest last.
+    free: Vec<u32>,
+    /// Whether nodes reported that too few are free, and nobody got one without waiting since.
+    is_full: bool,
+}
+
+impl Slots {
+    /// Chooses `count` different slots below `limit`, and marks them as used until [`Slots::give_back`].
+    ///
+    /// It prefers `hints`, in order, then the slot that this client knows to be free for the shortest time, then one
+    /// drawn at random, so that clients spread. It takes slots that are in use only if there are no others: a round for
+    /// them is refused, but the waiter joins the nodes' queues. `count` is 1 to `limit`; `random` draws uniformly from
+    /// all of `u32`.
+    pub fn choose(
+        &mut self,
+        limit: u32,
+        count: usize,
+        hints: &[u32],
+        mut random: impl FnMut() -> u32,
+    ) -> Vec<u32> {
+        let mut chosen = Vec::with_capacity(count);
+        let take = |slot: u32, used: &BTreeMap<u32, u32>, chosen: &mut Vec<u32>| {
+            let is_new = slot < limit && !used.contains_key(&slot);
+            if chosen.len() < count && is_new && !chosen.contains(&slot) {
+                chosen.push(slot);
+            }
+        };
+        for slot in hints {
+            take(*slot, &self.used, &mut chosen);
+        }
+        while chosen.len() < count
+            && let Some(slot) = self.free.pop()
+        {
+            take(slot, &self.used, &mut chosen);
+        }
+        for _ in 0..DRAWS * count {
+            if chosen.len() == count {
+                break;
+            }
+            take(draw(limit, random()), &self.used, &mut chosen);
+        }
+        (0..limit).for_each(|slot| take(slot, &self.used, &mut chosen));
+        let none = BTreeMap::new();
+        hints.iter().copied().chain(0..limit).for_each(|slot| take(slot, &none, &mut chosen));
+        self.free.retain(|slot| !chosen.contains(slot));
+        self.take(&chosen);
+        chosen.sort_unstable();
+        chosen
+    }
+
+    /// Records that a lease or round has these slots no more. `are_free` if the client released them, so that they are
+    /// worth a try.
+    pub fn give_back(&mut self, slots: &[u32], are_free: bool) {
+        for slot in slots {
+            if let Some(count) = self.used.get_mut(slot) {
+                *count -= 1;
+                if *count == 0 {
+                    self.used.remove(slot);
+                }
+            }
+            if are_free {
+                self.heard_free(*slot);
+            }
+        }
+    }
+
+    /// Marks slots as used by one more round or lease of this client.
+    pub fn take(&mut self, slots: &[u32]) {
+        for slot in slots {
+            *self.used.entry(*slot).or_default() += 1;
+        }
+    }
+
+    /// Records that a slot is free, as far as this client knows.
+    pub fn heard_free(&mut self, slot: u32) {
+        self.free.retain(|other| *other != slot);
+        self.free.push(slot);
+    }
+
+    /// Records that too few slots are free for a waiter, as far as the nodes know.
+    pub fn heard_full(&mut self) {
+        self.is_full = true;
+    }
+
+    /// Records that a waiter got its permits without waiting for the nodes.
+    pub fn heard_spare(&mut self) {
+        self.is_full = false;
+    }
+
+    /// Whether another waiter of this client may try at the same time. If not, the nodes would only refuse it, or this
+    /// client uses all slots below `limit` itself.
+    pub fn may_be_spare(&self, limit: u32) -> bool {
+        !self.is_full && self.used.len() < limit as usize
+    }
+}
+
+/// Maps a uniform number to a slot below `limit`.
+fn draw(limit: u32, random: u32) -> u32 {
+    let scaled = (u64::from(random) * u64::from(limit)) >> 32;
+    scaled as u32
+}
+
+/// Returns the slots that a waiter for `count` permits should try next: those that most nodes report as free. Empty if
+/// they are not free on a majority, as far as the waiter knows.
+///
+/// `reports` has, for each node that refused, the slots that are free there. `granted` nodes have granted the round and
+/// report nothing, so they may have any of them free.
+pub fn promising(reports: &[Vec<u32>], granted: usize, majority: usize, count: usize) -> Vec<u32> {
+    let mut slots: Vec<_> = reports.iter().flatten().copied().collect();
+    slots.sort_unstable();
+    slots.dedup();
+    let nodes = |slot: u32| reports.iter().filter(|report| report.contains(&slot)).count();
+    slots.retain(|slot| nodes(*slot) + granted >= majority);
+    // Stable, in the order in which the first node reported them: each client gets them in another one.
+    let position = |slot: &u32| {
+        reports.iter().find_map(|report| report.iter().position(|other| other == slot))
+    };
+    slots.sort_by_cached_key(|slot| (std::cmp::Reverse(nodes(*slot)), position(slot)));
+    if slots.len() < count { Vec::new() } else { slots }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Slots, promising};
+
+    fn draws(numbers: &[u32]) -> impl FnMut() -> u32 {
+        let mut numbers: Vec<_> = numbers.iter().rev().copied().collect();
+        move || numbers.pop().unwrap_or(0)
+    }
+
+    #[test]
+    fn hints_go_before_released_slots_and_these_before_random_ones() {
+        let mut slots = Slots::default();
+        assert_eq!(slots.choose(10, 1, &[7], draws(&[])), [7]);
+        assert_eq!(slots.choose(10, 1, &[7, 3], draws(&[])), [3]);
+        slots.give_back(&[7], true);
+        slots.give_back(&[3], false);
+        assert_eq!(slots.choose(10, 1, &[], draws(&[])), [7]);
+        // Half of the range of a random number is the middle of the slots.
+        assert_eq!(slots.choose(10, 1, &[], draws(&[u32::MAX / 2 + 1])), [5]);
+    }
+
+    #[test]
+    fn slots_of_this_client_are_chosen_only_if_there_are_no_others() {
+        let mut slots = Slots::default();
+        assert_eq!(slots.choose(3, 2, &[], draws(&[])), [0, 1]);
+        assert_eq!(slots.choose(3, 1, &[0, 1], draws(&[])), [2]);
+        assert_eq!(slots.choose(3, 1, &[], draws(&[])), [0]);
+        assert_eq!(slots.choose(3, 1, &[1], draws(&[])), [1]);
+        assert_eq!(slots.choose(3, 3, &[], draws(&[])), [0, 1, 2]);
+    }
+
+    #[test]
+    fn slots_at_or_above_the_limit_are_never_chosen() {
+        let mut slots = Slots::default();
+        slots.heard_free(9);
+        assert_eq!(slots.choose(3, 1, &[5, 3], draws(&[u32::MAX])), [2]);
+        assert_eq!(slots.choose(2, 2, &[], draws(&[])), [0, 1]);
+    }
+
+    #[test]
+    fn semaphore_is_full_until_somebody_gets_a_permit_without_waiting() {
+        let mut slots = Slots::default();
+        slots.heard_full();
+        slots.give_back(&[1], true);
+        assert!(!slots.may_be_spare(10));
+        slots.heard_spare();
+        assert!(slots.may_be_spare(10));
+    }
+
+    #[test]
+    fn slot_is_used_until_all_that_use_it_have_given_it_back() {
+        let mut slots = Slots::default();
+        assert_eq!(slots.choose(1, 1, &[], draws(&[])), [0]);
+        // A waiter of the same client tries the slot, too.
+        assert_eq!(slots.choose(1, 1, &[], draws(&[])), [0]);
+        slots.give_back(&[0], false);
+        assert!(!slots.may_be_spare(1) && slots.may_be_spare(2));
+        slots.give_back(&[0], false);
+        assert!(slots.may_be_spare(1));
+    }
+
+    #[test]
+    fn slots_are_promising_if_a_majority_may_have_them_free() {
+        let reports = [vec![4, 1, 2], vec![1, 4], vec![2]];
+        assert_eq!(promising(&reports, 0, 2, 1), [4, 1, 2]);
+        assert!(promising(&reports, 0, 3, 1).is_empty());
+        assert_eq!(promising(&reports, 1, 3, 2), [4, 1, 2]);
+        assert!(promising(&reports, 0, 2, 4).is_empty());
+        assert!(promising(&[], 3, 2, 1).is_empty());
+    }
+}

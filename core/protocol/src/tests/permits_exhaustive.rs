@@ -1,0 +1,402 @@
+//! Every run of a small semaphore: three clients, three nodes, two slots, and a restart.
+//!
+//! Each client has one round. It may want any slots, begin at any time, reach the nodes in any order and at any time
+//! while its lease would be valid, and release at any time. A node may restart and forget everything. No two valid leases
+//! have the same slot, so at most two permits are held.
+//!
+//! The nodes are those of `node/permits.rs`. What a client may count as a vote is up to `Guard`, and how long its lease is
+//! valid, up to `Term`.
+
+use super::{TERM, at};
+use crate::node::entry::{Entry, Time};
+use crate::node::permits::{self, Choice, Permits, Permitted};
+use crate::node::record::Wanted;
+use crate::{Guard, Moment, Quorum, Turns};
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::time::Duration;
+
+const NODES: usize = 3;
+const CLIENTS: usize = 3;
+const LIMIT: usize = 2;
+/// The time passes in steps of half a ttl.
+const STEP: u64 = 5_000;
+/// The number of the present step. When time passes, everything else gets older instead, so that states are alike whose
+/// times differ alike.
+const NOW: u8 = 10;
+/// After so many steps, the votes of a node count again that has restarted.
+const GUARDED: u8 = 3;
+
+/// How a node decides.
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    /// As it is: each permit is a lock, of which the client names the number.
+    Slots,
+    /// Slots, and clients count the votes of a node that has just restarted.
+    Unguarded,
+    /// A node counts the members of a set, and admits as many as the limit.
+    Counting,
+}
+
+/// The slots that a client wants or has, as bits.
+type Mask = u8;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Client {
+    Idle,
+    /// `asked` and `granted` are nodes. The slots are valid from when a majority has granted them; then `granted` is
+    /// of no interest any more.
+    Round {
+        slots: Mask,
+        sent: u8,
+        asked: Mask,
+        granted: Mask,
+        is_won: bool,
+    },
+    /// Has released, or its lease would not be valid any more.
+    Over,
+}
+
+/// The holder of each slot, with the step in which its key expires; and when the node has restarted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+struct Node {
+    held: [Option<(u8, u8)>; LIMIT],
+    restarted: Option<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct State {
+    nodes: [Node; NODES],
+    clients: [Client; CLIENTS],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Begin(usize, Mask),
+    Ask(usize, usize),
+    Release(usize),
+    Restart(usize),
+    Tick,
+}
+
+fn moment(step: u8) -> Moment {
+    at(u64::from(step) * STEP)
+}
+
+fn bits(mask: Mask) -> impl Iterator<Item = usize> {
+    (0..8).filter(move |bit| mask & 1 << bit != 0)
+}
+
+fn token(client: usize) -> char {
+    ['A', 'B', 'C'][client]
+}
+
+impl Node {
+    /// Calls `act` with the locks of the node, as `node/permits.rs` has them.
+    fn with<R>(
+        &mut self,
+        now: u8,
+        slots: Mask,
+        act: impl FnOnce(&mut [(u32, &mut Entry<char>)], permits::Left<'_>) -> R,
+    ) -> R {
+        let time = moment(now);
+        let mut entries: [Entry<char>; LIMIT] = Default::default();
+        for (entry, held) in entries.iter_mut().zip(&self.held) {
+            entry.store_lock(held.map(|(client, till)| (token(client.into()), moment(till))));
+        }
+        let lefts: Vec<_> = entries.iter().map(|entry| entry.expires_in(time)).collect();
+        let left = |slot: u32| lefts[slot as usize];
+        let mut named: Vec<_> = entries
+            .iter_mut()
+            .enumerate()
+            .filter(|(slot, _)| slots & 1 << slot != 0)
+            .map(|(slot, entry)| (slot as u32, entry))
+            .collect();
+        let done = act(&mut named, &left);
+        for (held, entry) in self.held.iter_mut().zip(&entries) {
+            *held = entry.stored_lock(time).map(|(token, left)| {
+                let till = u64::from(now) + left.as_millis() as u64 / STEP;
+                (*token as u8 - b'A', till as u8)
+            });
+        }
+        done
+    }
+
+    fn acquire(&mut self, now: u8, client: usize, slots: Mask, rule: Rule) -> bool {
+        if rule == Rule::Counting {
+            let live = |held: &Option<(u8, u8)>| held.is_some_and(|(_, till)| now < till);
+            let free: Vec<_> = (0..LIMIT).filter(|place| !live(&self.held[*place])).collect();
+            let wanted = slots.count_ones() as usize;
+            let is_granted = wanted <= free.len();
+            for place in free.into_iter().take(wanted).filter(|_| is_granted) {
+                self.held[place] = Some((client as u8, now + 2));
+            }
+            return is_granted;
+        }
+        let wall = 1_000_000_000 + u64::from(now) * STEP * 1_000;
+        let (time, choice) = (Time { now: moment(now), wall }, Choice { limit: 2, offset: 0 });
+        let token = token(client);
+        let wanted =
+            Wanted { token: &token, ttl: TERM.ttl, proposal: wall, waiter: None, ticket: None };
+        let answered = self.with(now, slots, |entries, left| {
+            let settings = (time, choice, Turns::default());
+            permits::acquire(&mut Permits::default(), entries, left, settings, wanted, &|_, _| {
+                false
+            })
+        });
+        matches!(answered, Some(Permitted::Granted(_)))
+    }
+
+    fn release(&mut self, now: u8, client: usize, slots: Mask, rule: Rule) {
+        if rule == Rule::Counting {
+            for held in &mut self.held {
+                *held = held.filter(|(holder, _)| usize::from(*holder) != client);
+            }
+            return;
+        }
+        self.with(now, slots, |entries, left| {
+            let (times, token) = ((moment(now), Turns::default()), (&token(client), None));
+            let nobody = (None, None);
+            permits::release(
+                &mut Permits::default(),
+                entries,
+                left,
+                times,
+                token,
+                nobody,
+                &|_, _| false,
+            )
+        });
+    }
+
+    /// Whether a client counts the vote of this node in a round that began then.
+    fn counts(&self, sent: u8) -> bool {
+        let Some(restarted) = self.restarted else { return true };
+        let mut guard = Guard::new(TERM);
+        guard.looked(at(0), Some(("first", Duration::from_secs(1_000))));
+        guard.looked(moment(restarted), Some(("second", Duration::ZERO)));
+        guard.counts(moment(sent))
+    }
+}
+
+impl State {
+    const FIRST: Self = Self {
+        nodes: [Node { held: [None; LIMIT], restarted: None }; NODES],
+        clients: [Client::Idle; CLIENTS],
+    };
+
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (client, state) in self.clients.iter().enumerate() {
+            match *state {
+                // The clients are alike, so they begin in their order.
+                Client::Idle => {
+                    if client == 0 || self.clients[client - 1] != Client::Idle {
+                        steps.extend((1..1 << LIMIT).map(|slots| Step::Begin(client, slots)));
+                    }
+                }
+                Client::Round { asked, .. } => {
+                    let others = (0..NODES).filter(|node| asked & 1 << node == 0);
+                    steps.extend(others.map(|node| Step::Ask(client, node)));
+                    steps.push(Step::Release(client));
+                }
+                Client::Over => {}
+            }
+        }
+        // The restart of a node that has nothing to forget only takes votes away.
+        if self.nodes.iter().all(|node| node.restarted.is_none()) {
+            let has_keys = |node: &usize| self.nodes[*node].held != [None; LIMIT];
+            steps.extend((0..NODES).filter(has_keys).map(Step::Restart));
+        }
+        steps.push(Step::Tick);
+        steps
+    }
+
+    fn after(mut self, step: Step, rule: Rule) -> Self {
+        let now = NOW;
+        match step {
+            Step::Tick => {
+                for node in &mut self.nodes {
+                    for held in &mut node.held {
+                        let older = held.map(|(client, till)| (client, till - 1));
+                        *held = older.filter(|(_, till)| now < *till);
+                    }
+                    node.restarted = node.restarted.map(|then| (then - 1).max(NOW - GUARDED));
+                }
+                // Leases that have ended are all alike.
+                for client in &mut self.clients {
+                    if let Client::Round { sent, .. } = client {
+                        *sent -= 1;
+                        if moment(now) >= TERM.end(moment(*sent)) {
+                            *client = Client::Over;
+                        }
+                    }
+                }
+            }
+            Step::Restart(node) => {
+                self.nodes[node] = Node { restarted: Some(now), ..Node::default() }
+            }
+            Step::Begin(client, slots) => {
+                let (asked, granted, is_won) = (0, 0, false);
+                self.clients[client] = Client::Round { slots, sent: now, asked, granted, is_won };
+            }
+            Step::Release(client) => {
+                if let Client::Round { slots, asked, .. } = self.clients[client] {
+                    for node in bits(asked) {
+                        self.nodes[node].release(now, client, slots, rule);
+                    }
+                    self.clients[client] = Client::Over;
+                }
+            }
+            Step::Ask(client, number) => {
+                let node = &mut self.nodes[number];
+                if let Client::Round { slots, sent, asked, granted, is_won } =
+                    &mut self.clients[client]
+                {
+                    *asked |= 1 << number;
+                    let is_granted = node.acquire(now, client, *slots, rule);
+                    if is_granted && (rule == Rule::Unguarded || node.counts(*sent)) {
+                        *granted |= 1 << number;
+                    }
+                    let majority = Quorum::over(NODES).expect("valid").size();
+                    *is_won |= granted.count_ones() as usize >= majority;
+                    if *is_won {
+                        *granted = 0;
+                    }
+                }
+            }
+        }
+        self
+    }
+
+    /// The clients whose leases are valid, each with its slots.
+    fn holders(&self) -> impl Iterator<Item = (usize, Mask)> {
+        self.clients.iter().enumerate().filter_map(|(client, state)| match state {
+            Client::Round { slots, is_won: true, .. } => Some((client, *slots)),
+            _ => None,
+        })
+    }
+
+    fn is_right(&self, rule: Rule) -> bool {
+        let held: u32 = self.holders().map(|(_, slots)| slots.count_ones()).sum();
+        let all = self.holders().fold(0, |all: Mask, (_, slots)| all | slots);
+        // Who counts does not tell slots apart.
+        held as usize <= LIMIT && (rule == Rule::Counting || all.count_ones() == held)
+    }
+}
+
+impl State {
+    /// The first of the states that differ from this one only in the numbers of nodes and slots.
+    fn representative(&self) -> Self {
+        let both = [*self, self.with_slots_swapped()];
+        let all = both.iter().flat_map(|state| ORDERS.map(|order| state.with_nodes(order)));
+        all.min().expect("there is one")
+    }
+
+    fn with_slots_swapped(mut self) -> Self {
+        self.nodes.iter_mut().for_each(|node| node.held.swap(0, 1));
+        for client in &mut self.clients {
+            if let Client::Round { slots, .. } = client {
+                *slots = (*slots & 1) << 1 | *slots >> 1;
+            }
+        }
+        self
+    }
+
+    fn with_nodes(mut self, order: [usize; NODES]) -> Self {
+        let old = self.nodes;
+        self.nodes = order.map(|node| old[node]);
+        let permuted = |mask: Mask| -> Mask {
+            let bit = |(new, node): (usize, &usize)| (mask >> node & 1) << new;
+            order.iter().enumerate().map(bit).sum()
+        };
+        for client in &mut self.clients {
+            if let Client::Round { asked, granted, .. } = client {
+                (*asked, *granted) = (permuted(*asked), permuted(*granted));
+            }
+        }
+        self
+    }
+}
+
+const ORDERS: [[usize; NODES]; 6] =
+    [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+/// Searches all runs, the shortest first. Returns the number of states that differ in more than the numbers of nodes and
+/// slots, or the run to a state that is wrong.
+fn search(rule: Rule) -> Result<usize, Vec<(Step, State)>> {
+    let mut seen = HashSet::from([State::FIRST]);
+    // Each state with the step that leads to it, and the position of the state before.
+    let mut all = vec![(State::FIRST, Step::Tick, 0)];
+    let mut position = 0;
+    while position < all.len() {
+        let (state, ..) = all[position];
+        if !state.is_right(rule) {
+            let mut run = Vec::new();
+            while position > 0 {
+                let (state, step, before) = all[position];
+                run.push((step, state));
+                position = before;
+            }
+            run.reverse();
+            return Err(run);
+        }
+        for step in state.steps() {
+            let next = state.after(step, rule);
+            if seen.insert(next.representative()) {
+                all.push((next, step, position));
+            }
+        }
+        position += 1;
+    }
+    Ok(all.len())
+}
+
+/// The run as a table: each step, what each node has stored after it, and who holds a permit.
+fn table(run: &[(Step, State)]) -> String {
+    let mut table = String::new();
+    for (number, (step, state)) in run.iter().enumerate() {
+        let step = match step {
+            Step::Begin(client, _) => format!("{} begins a round", token(*client)),
+            Step::Ask(client, node) => format!("node {node} answers {}", token(*client)),
+            Step::Release(client) => format!("{} releases", token(*client)),
+            Step::Restart(node) => format!("node {node} restarts"),
+            Step::Tick => "time passes".to_owned(),
+        };
+        let stored = |node: &Node| {
+            let tokens = node.held.iter().flatten().map(|(client, _)| token((*client).into()));
+            tokens.map(String::from).collect::<Vec<_>>().join(" ")
+        };
+        let nodes: Vec<_> = state.nodes.iter().map(stored).collect();
+        let holders: Vec<_> =
+            state.holders().map(|(client, _)| String::from(token(client))).collect();
+        let (nodes, holders) = (nodes.join(" | "), holders.join(" "));
+        writeln!(table, "| {} | {step} | {nodes} | {holders} |", number + 1).expect("a string");
+    }
+    table
+}
+
+#[test]
+fn no_slot_is_held_twice_in_any_run_of_three_clients() {
+    let states = search(Rule::Slots).unwrap_or_else(|run| panic!("\n{}", table(&run)));
+    println!("{states} states");
+    assert!(states > 500_000, "{states}");
+}
+
+#[test]
+fn without_the_restart_guard_a_slot_is_held_twice() {
+    let run = search(Rule::Unguarded).expect_err("a restart forgets grants");
+    println!("{}", table(&run));
+    assert!(run.iter().any(|(step, _)| matches!(step, Step::Restart(_))));
+}
+
+#[test]
+fn nodes_that_count_members_admit_three_holders_where_two_may_be() {
+    let run = search(Rule::Counting).expect_err("each node admits two of three");
+    println!("{}", table(&run));
+    let (_, last) = run.last().expect("the first state is right");
+    assert_eq!(last.holders().count(), 3);
+    // Nothing fails, nothing is late, and no node admits more than two.
+    assert!(run.iter().all(|(step, _)| matches!(step, Step::Begin(..) | Step::Ask(..))));
+    assert_eq!(run.len(), CLIENTS + CLIENTS * 2);
+}

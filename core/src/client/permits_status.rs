@@ -1,0 +1,172 @@
+//! The status of a semaphore: who has which permit, node by node. No acquire relies on it.
+
+use crate::client::setup::Setup;
+use crate::client::status::ask;
+use crate::command::answer::Answered;
+use crate::command::keys::Keys;
+use crate::command::reply::{HeldPermit, Holder, Reply, StoredPermits};
+use crate::command::request::Request;
+use crate::command::token::Token;
+use crate::config::resources::Resources;
+use crate::error::{NodeOutcome, NodeReport, Result};
+use crate::lock::driver::Driver;
+use crate::runtime::Pending;
+use quorlock_protocol::Quorum;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// The holder of a permit: a majority of the nodes has its token.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PermitHolder {
+    /// The number of the permit.
+    pub slot: u32,
+    /// The name of the holder; `None` if it has none. It is what the holder calls itself.
+    pub holder: Option<String>,
+    /// The first 8 characters of its token, which tell holders apart; a lease of several permits has one token. The rest
+    /// is secret.
+    pub token: String,
+    /// The largest fencing token of the permit on these nodes; `None` if they have forgotten it.
+    pub fence: Option<u64>,
+    /// The time until a majority of the nodes has the permit no more, in milliseconds, if it is not extended.
+    pub expires_in_ms: Option<u64>,
+}
+
+/// The status of a semaphore; see [`Semaphore::status`](crate::Semaphore::status).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SemaphoreStatus {
+    /// The name of the resource.
+    pub resource: String,
+    /// The limit of the client that asks.
+    pub limit: u32,
+    /// The number of permits below the limit that are free on a majority of the nodes.
+    pub free: u32,
+    /// The number of waiters: the length of the longest queue.
+    pub waiters: u64,
+    /// The holders, in the order of their slots. Those at or above the limit belong to clients with a larger one.
+    pub holders: Vec<PermitHolder>,
+    /// The outcome at each node, in the order of the client's list.
+    pub nodes: Vec<PermitNode>,
+}
+
+/// What one node reports of a semaphore.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PermitNode {
+    /// The address of the node, without a password.
+    pub address: String,
+    /// Whether the node answered: [`NodeOutcome::Confirmed`] if so.
+    pub outcome: NodeOutcome,
+    /// Details of a failure; empty if there is none.
+    pub detail: String,
+    /// The number of permits that are held there; `None` if the node did not answer.
+    pub held: Option<u32>,
+}
+
+impl SemaphoreStatus {
+    /// Returns the status as JSON. The keys are the names of the fields.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("it contains only values that JSON can represent")
+    }
+
+    fn of(
+        resource: &str,
+        (limit, quorum): (u32, Quorum),
+        answers: Vec<(NodeReport, Answered)>,
+    ) -> Self {
+        let reports: Vec<_> = answers.iter().map(|(_, answered)| stored(answered)).collect();
+        let known = || reports.iter().flatten();
+        let mut tokens = BTreeMap::<u32, HashMap<&Token, Vec<&HeldPermit>>>::new();
+        let mut held = HashMap::<u32, usize>::new();
+        for permit in known().flat_map(|report| &report.held) {
+            *held.entry(permit.slot).or_default() += 1;
+            if let Holder::Token(token) = &permit.holder {
+                tokens.entry(permit.slot).or_default().entry(token).or_default().push(permit);
+            }
+        }
+        let answered = known().count();
+        let is_free = |slot: &u32| {
+            answered.saturating_sub(held.get(slot).copied().unwrap_or_default()) >= quorum.size()
+        };
+        let of_majority = |(slot, tokens): (u32, HashMap<&Token, Vec<&HeldPermit>>)| {
+            let mut all = tokens.into_iter();
+            let (token, permits) = all.find(|(_, permits)| permits.len() >= quorum.size())?;
+            let mut left: Vec<_> = permits.iter().filter_map(|permit| permit.expires_in).collect();
+            left.sort_unstable();
+            let last = left.len().checked_sub(quorum.size()).map(|at| left[at]);
+            Some(PermitHolder {
+                slot,
+                holder: token.holder().map(str::to_owned),
+                token: token.shown(),
+                fence: permits.iter().filter_map(|permit| permit.fence).max(),
+                expires_in_ms: last.map(milliseconds),
+            })
+        };
+        let free = u32::try_from((0..limit).filter(is_free).count()).unwrap_or(limit);
+        let waiters = known().filter_map(|report| report.waiters).max().unwrap_or_default();
+        let holders = tokens.into_iter().filter_map(of_majority).collect();
+        let held = reports.iter().map(|report| report.as_ref().map(|it| it.held.len() as u32));
+        let node = |((report, _), held): (&(NodeReport, Answered), Option<u32>)| PermitNode {
+            address: report.address.clone(),
+            outcome: report.outcome,
+            detail: report.detail.clone(),
+            held,
+        };
+        let nodes = answers.iter().zip(held).map(node).collect();
+        Self { resource: resource.to_owned(), limit, free, waiters, holders, nodes }
+    }
+}
+
+fn milliseconds(left: Duration) -> u64 {
+    u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a node stores, if its answer counts.
+fn stored(answered: &Answered) -> Option<StoredPermits> {
+    match answered {
+        Ok(Reply::SeenPermits(stored)) => Some(stored.clone()),
+        _ => None,
+    }
+}
+
+/// Queries all nodes. `checked` is an error if the semaphore is not valid.
+pub(crate) fn status(
+    setup: &Arc<Setup>,
+    resources: &[String],
+    limit: u32,
+    checked: Result<()>,
+) -> Pending<Result<SemaphoreStatus>> {
+    let started = checked.and_then(|()| {
+        let resources = Resources::from(resources.to_vec());
+        let driver = Arc::clone(setup.driver());
+        let (sender, receiver) = oneshot::channel();
+        let task = {
+            let driver = Arc::clone(&driver);
+            async move {
+                // Sending fails if the caller does not wait any more.
+                let _ = sender.send(look(&driver, &resources, limit).await);
+            }
+        };
+        driver.begin(task).map(|()| Pending::new(receiver))
+    });
+    started.unwrap_or_else(|error| Pending::ready(Err(error)))
+}
+
+async fn look(driver: &Driver, resources: &Resources, limit: u32) -> Result<SemaphoreStatus> {
+    driver.ready().await.map_err(|error| error.about(resources))?;
+    let semaphore = Arc::new(Keys::semaphore(&driver.options.key_prefix, &resources[0]));
+    let request = |_| Some(Request::InspectPermits { semaphore: Arc::clone(&semaphore), limit });
+    let answers = ask(driver, request).await;
+    if answers.iter().filter(|(_, answered)| stored(answered).is_some()).count()
+        < driver.quorum.size()
+    {
+        let answers: Vec<_> = answers.into_iter().map(|(_, answered)| Some(answered)).collect();
+        let patience = driver.options.node_timeout(driver.options.ttl);
+        return Err(driver.no_quorum(resources, &answers, patience));
+    }
+    Ok(SemaphoreStatus::of(&resources[0], (limit, driver.quorum), answers))
+}

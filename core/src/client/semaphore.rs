@@ -1,0 +1,190 @@
+//! [`Semaphore`]: the public type for the permits of a resource. It checks the options; the module `lock` runs the
+//! acquires.
+
+use crate::client::lock::{Lock, Permits};
+use crate::client::permits_status::{SemaphoreStatus, status};
+use crate::client::setup::Setup;
+use crate::config::permits::{checked_limit, checked_permits};
+use crate::config::resources::Resources;
+use crate::config::value::{Dialect, OptionValue};
+use crate::error::Result;
+use crate::lock::lease::Lease;
+use crate::lock::owner::Owner;
+use crate::runtime::Pending;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A semaphore: at most `limit` permits of a resource are held at the same time. It holds nothing until it is acquired,
+/// so it can be cloned, shared and acquired any number of times.
+///
+/// Each permit has a number, its slot: 0 to `limit` − 1. A slot is a lock of its own over a majority of the nodes, so the
+/// limit holds as a lock does. It is independent of the lock of the same resource.
+///
+/// ```
+/// # async fn run() -> quorlock::Result<()> {
+/// # let client = quorlock::Client::builder().nodes(["memory://semaphore"]).build()?;
+/// let lease = client.semaphore("api:stripe", 10).acquire().await?;
+/// println!("at most ten of us call it now; I am number {}", lease.only_slot()?);
+/// lease.release().await;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
+/// ```
+#[derive(Clone)]
+#[must_use = "a semaphore does nothing until it is acquired"]
+pub struct Semaphore {
+    lock: Lock,
+    setup: Arc<Setup>,
+    /// Zero if it is not valid.
+    limit: u32,
+    count: u32,
+}
+
+impl Semaphore {
+    pub(crate) fn new(
+        setup: Arc<Setup>,
+        resource: String,
+        dialect: Dialect,
+        limit: &OptionValue,
+    ) -> Self {
+        let lock = Lock::new(Arc::clone(&setup), Resources::from(resource));
+        let (lock, limit) = match checked_limit(dialect, limit) {
+            Ok(limit) => (lock, limit),
+            Err(mistake) => (lock.refuse(mistake.message()), 0),
+        };
+        Self { lock, setup, limit, count: 1 }.with_permits()
+    }
+
+    fn with_permits(self) -> Self {
+        let Self { lock, setup, limit, count } = self;
+        Self { lock: lock.with_permits(Some(Permits::Any { limit, count })), setup, limit, count }
+    }
+
+    /// Sets how many permits each acquire gets, all of them or none: 1 to the limit, 1 by default.
+    pub fn permits(self, count: u32) -> Self {
+        self.option(Dialect::Rust, "permits", &OptionValue::Number(count.into()))
+    }
+
+    /// See [`Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.with(|lock| lock.ttl(ttl))
+    }
+
+    /// See [`Lock::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        self.with(|lock| lock.wait(wait))
+    }
+
+    /// See [`Lock::wait_forever`].
+    pub fn wait_forever(self) -> Self {
+        self.with(Lock::wait_forever)
+    }
+
+    /// See [`Lock::auto_extend`].
+    pub fn auto_extend(self, auto_extend: bool) -> Self {
+        self.with(|lock| lock.auto_extend(auto_extend))
+    }
+
+    /// See [`Lock::max_hold`].
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.with(|lock| lock.max_hold(max_hold))
+    }
+
+    /// See [`Lock::unlimited_hold`].
+    pub fn unlimited_hold(self) -> Self {
+        self.with(Lock::unlimited_hold)
+    }
+
+    /// See [`Lock::holder`].
+    pub fn holder(self, name: impl Into<String>) -> Self {
+        self.with(|lock| lock.holder(name))
+    }
+
+    /// See [`Lock::keep`].
+    pub fn keep(self, keep: Duration) -> Self {
+        self.with(|lock| lock.keep(keep))
+    }
+
+    /// Sets an option by name, for language bindings: `permits`, or one of a lock. See [`Lock::option`].
+    pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
+        if name != dialect.name("permits") {
+            return self.with(|lock| lock.semaphore_option(dialect, name, value));
+        }
+        match checked_permits(dialect, value, self.limit) {
+            Ok(count) => Self { count, ..self }.with_permits(),
+            Err(mistake) => self.with(|lock| lock.refuse(mistake.message())),
+        }
+    }
+
+    fn with(self, change: impl FnOnce(Lock) -> Lock) -> Self {
+        Self { lock: change(self.lock), ..self }
+    }
+
+    /// Returns the semaphore, or the first error in its resource and options. Without this call, the acquire returns that
+    /// error.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an invalid resource, limit or option.
+    pub fn checked(self) -> Result<Self> {
+        let Self { lock, setup, limit, count } = self;
+        Ok(Self { lock: lock.checked()?, setup, limit, count })
+    }
+
+    /// The resource.
+    pub fn resource(&self) -> &str {
+        &self.lock.resources()[0]
+    }
+
+    /// The largest number of permits that are held at the same time.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The number of permits that each acquire gets.
+    pub fn permits_wanted(&self) -> u32 {
+        self.count
+    }
+
+    /// Acquires the permits, as [`Lock::acquire`] acquires a lock. [`Lease::slots`] tells which ones.
+    ///
+    /// If too few permits are free for the whole `wait`, the result is
+    /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). Waiters are served in the order of their arrival, so that one that
+    /// wants several permits is not overtaken for ever. Dropping the result cancels the acquire.
+    pub fn acquire(&self) -> Pending<Result<Lease>> {
+        self.lock.acquire()
+    }
+
+    /// Like [`Semaphore::acquire`], on behalf of a thread or task of a language binding.
+    pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
+        self.lock.acquire_as(owner)
+    }
+
+    /// Tries to acquire the permits without waiting, as [`Lock::try_acquire`]. Returns `None` if too few are free.
+    pub fn try_acquire(&self) -> Pending<Result<Option<Lease>>> {
+        self.lock.try_acquire()
+    }
+
+    /// Like [`Semaphore::try_acquire`], on behalf of a thread or task of a language binding.
+    pub fn try_acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Option<Lease>>> {
+        self.lock.try_acquire_as(owner)
+    }
+
+    /// Queries all nodes for the holders and the waiters. The query changes nothing; the result may be out of date on
+    /// return. Nodes that do not answer are not an error, unless fewer than a majority answer:
+    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
+    pub fn status(&self) -> Pending<Result<SemaphoreStatus>> {
+        let checked = self.lock.prepare();
+        status(&self.setup, self.lock.resources(), self.limit, checked.map(drop))
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("resource", &self.resource())
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+-- The index of a semaphore: a sorted set of all of its slots. The score of a slot is the time from which
+-- it is free, by this node's clock, in milliseconds; 0 if it is free already. The index only tells what is
+-- worth a try: whether a slot is held is decided by its lock key. EXTEND and HEAL do not update the index,
+-- so a slot whose time has passed is looked up before it counts as free. A slot that a waiter is offered is
+-- not free until the end of the waiter's turn.
+--
+-- A lock key is `base` and the number of the slot. All keys of a semaphore have one hash tag.
+
+local function set_free_from(slot)
+  local pttl = redis.call('PTTL', base .. slot)
+  local till = pttl == -2 and '0' or pttl < 0 and '+inf' or string.format('%.0f', clock + math.max(pttl, 1))
+  redis.pcall('ZADD', index, till, slot)
+end
+
+-- Looks up the slots whose time has passed.
+local function look_up_passed()
+  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(0', clock)) do set_free_from(slot) end
+end
+
+-- The number of slots in the index, as last learned.
+local known = 0
+
+-- Adds the slots below a limit that the index lacks, and removes those beyond it that nobody holds.
+local function learn(limit, memory)
+  look_up_passed()
+  local count = redis.pcall('ZCARD', index)
+  -- A value of another type, or a missing permission: there is no index.
+  if type(count) ~= 'number' then return end
+  known = count
+  if known < limit then
+    for slot = 0, limit - 1 do
+      if not redis.pcall('ZSCORE', index, slot) then set_free_from(slot) end
+    end
+    redis.pcall('PEXPIRE', index, memory)
+    known = limit
+  elseif known > limit then
+    -- Slots are numbered without gaps, so the largest held one tells how many are in use.
+    local highest = limit - 1
+    for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(' .. clock, '+inf')) do
+      highest = math.max(highest, tonumber(slot) or 0)
+    end
+    for slot = highest + 1, known - 1 do redis.pcall('ZREM', index, slot) end
+    known = highest + 1
+  end
+end
+
+-- Returns all slots below a limit that are free, in the order of the index.
+local function free_slots(limit)
+  local all = redis.pcall('ZRANGEBYSCORE', index, 0, 0)
+  if known <= limit then return all end
+  local free = {}
+  for _, slot in ipairs(all) do
+    if (tonumber(slot) or limit) < limit then free[#free + 1] = slot end
+  end
+  return free
+end
+
+-- The number of slots below a limit that are free; nil if there is no index.
+local function count_free(limit)
+  if known == 0 then return nil end
+  if known > limit then return #free_slots(limit) end
+  local count = redis.pcall('ZCOUNT', index, 0, 0)
+  return type(count) == 'number' and count or nil
+end
+
+-- Returns so many of the free slots below a limit, from a position in their order on, and then from the
+-- first.
+local function some_free(count, from, limit)
+  local found = {}
+  local function add(slots)
+    for _, slot in ipairs(slots) do
+      if #found < count then found[#found + 1] = tonumber(slot) end
+    end
+  end
+  if known > limit then
+    local all = free_slots(limit)
+    for at = 0, count - 1 do add({all[(from + at) % #all + 1]}) end
+    return found
+  end
+  add(redis.pcall('ZRANGEBYSCORE', index, 0, 0, 'LIMIT', from, count))
+  if #found < count then add(redis.pcall('ZRANGEBYSCORE', index, 0, 0, 'LIMIT', 0, count)) end
+  return found
+end
+
+-- Returns the time until so many slots below a limit are free, if nobody extends; -1 if that is never, or
+-- unknown.
+local function free_in(count, limit)
+  local from = known <= limit and math.min(count, limit) - 1
+  local all = redis.pcall('ZRANGE', index, from or 0, from or -1, 'WITHSCORES')
+  local seen, till = 0, 0
+  for i = 1, #all, 2 do
+    if (tonumber(all[i]) or limit) < limit and seen < count then seen, till = seen + 1, tonumber(all[i + 1]) end
+  end
+  return (seen == 0 or till == math.huge) and -1 or math.max(till - clock, 0)
+end
+
+-- Returns how many permits a waiter wants, and its limit. A name without them wants one of any slot.
+local function wanted_permits(waiter)
+  local wanted, limit = string.match(waiter, '#%d+%*(%d+)%*(%d+)$')
+  return tonumber(wanted) or 1, tonumber(limit) or math.huge
+end
+
+-- Sends a waiter the slots that it can have, or only finds out whether it listens. Returns the number of
+-- listeners; nil if that is not permitted.
+local function send(waiter, slots)
+  local channel, number = string.match(waiter, '^(.*)#(%d+)[*%d]*$')
+  if not channel then return 0 end
+  local text = slots and number .. ' ' .. base .. table.concat(slots, ',') or ''
+  local listeners = redis.pcall('PUBLISH', channel, text)
+  return type(listeners) == 'number' and listeners or nil
+end
+
+-- Whether a slot that is not held is offered to a waiter.
+local function is_offered(slot)
+  local till = redis.pcall('ZSCORE', index, slot)
+  return type(till) == 'string' and tonumber(till) > clock
+end
+
+-- Returns the end of a waiter's turn in microseconds, if it was notified and its turn stands; else nil.
+local function end_of_turn(waiter)
+  local score = is_queued and waiter and redis.pcall('ZSCORE', queue, waiter)
+  return type(score) == 'string' and left(tonumber(score), now) > 0 and -tonumber(score) or nil
+end
+
+-- The time until which slots are offered to a waiter whose turn ends then.
+local function offered_until(turn_end) return string.format('%.0f', math.ceil(turn_end / 1000)) end
+
+-- Frees the slots that were offered to a waiter whose turn ends then.
+local function take_back(turn_end)
+  local till = offered_until(turn_end)
+  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, till, till)) do set_free_from(slot) end
+end
+
+-- Returns so many of the waiters that were not notified, in their order. Removes those that did not use
+-- their turn.
+local function waiting(count)
+  redis.pcall('ZREMRANGEBYSCORE', queue, string.format('%.0f', -now), '(0')
+  return redis.pcall('ZRANGEBYSCORE', queue, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+end
+
+-- Returns how many permits are reserved for waiters before this one that listen, if so many are free.
+-- Without that, a waiter for several permits would wait for ever behind those that want one.
+local function reserved_before(waiter, ticket, free)
+  if not is_queued or free == 0 then return 0 end
+  local all, reserved, gone = waiting(free + MOST_GONE), 0, 0
+  for i = 1, #all, 2 do
+    local name, is_before = all[i], not ticket or tonumber(all[i + 1]) < ticket
+    if reserved >= free or not is_before or gone == MOST_GONE or name == waiter then break end
+    local listeners = send(name)
+    if not listeners then break end
+    if listeners > 0 then
+      reserved = reserved + wanted_permits(name)
+    else
+      redis.pcall('ZREM', queue, name)
+      gone = gone + 1
+    end
+  end
+  return reserved
+end
+
+-- Offers free slots to waiters in their order. `turn`: the length of their turns, in microseconds. `own`:
+-- the waiter that gets its offer with the reply. Returns that offer, and some slots that no waiter needs.
+-- The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it.
+local function notify_waiters(turn, own)
+  local free, used, gone, offer = redis.pcall('ZRANGEBYSCORE', index, 0, 0), 0, 0, {}
+  if not free[1] then return offer end
+  local all, till = waiting(#free + MOST_GONE), offered_until(now + turn)
+  for i = 1, #all, 2 do
+    if used >= #free or gone == MOST_GONE then return offer end
+    local name, slots, at = all[i], {}, used
+    local wanted, limit = wanted_permits(name)
+    while #slots < wanted and at < #free do
+      at = at + 1
+      local slot = tonumber(free[at])
+      if slot and slot < limit then slots[#slots + 1] = slot end
+    end
+    local is_enough = #slots == wanted
+    local listeners = name == own and 1 or send(name, is_enough and slots)
+    if not listeners then return offer end
+    if listeners == 0 then
+      redis.pcall('ZREM', queue, name)
+      gone = gone + 1
+    elseif is_enough then
+      used = at
+      redis.pcall('ZADD', queue, string.format('%.0f', -(now + turn)), name)
+      for _, slot in ipairs(slots) do redis.pcall('ZADD', index, till, slot) end
+      if name == own then offer = slots end
+    else
+      return offer
+    end
+  end
+  if offer[1] then
+    for at = used + 1, math.min(#free, used + SPARE) do offer[#offer + 1] = tonumber(free[at]) end
+  end
+  return offer
+end

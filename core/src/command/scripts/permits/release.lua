@@ -1,0 +1,46 @@
+-- RELEASE and UNDO of permits: deletes what the token holds, or keeps it for a time, and notifies the
+-- waiters that can have what is free. Returns 1 if the token held all slots; else 0.
+--
+-- KEYS: for each permit the lock key, the queue, and the index (see permits.lua).
+-- ARGV: the token, the beginning of all lock keys, the length of a notified waiter's turn (microseconds),
+-- and the ttl of the queue (milliseconds). For a round of a waiter also: the waiter, and its ticket ('' if
+-- it does not wait any more). To keep what the token holds also: the time (milliseconds), after a waiter
+-- and a ticket that may both be ''.
+
+local token, base, queue, index = ARGV[1], ARGV[2], KEYS[2], KEYS[3]
+
+-- Fast path: one permit, no waiters.
+if #KEYS == 3 and not ARGV[5] and redis.pcall('EXISTS', queue) ~= 1 then
+  if redis.pcall('GET', KEYS[1]) ~= token then return 0 end
+  redis.call('DEL', KEYS[1])
+  redis.pcall('ZADD', index, 'XX', '0', string.sub(KEYS[1], #base + 1))
+  return 1
+end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local clock, is_queued = math.floor(now / 1000), true
+--- queue.lua
+--- permits.lua
+local turn, kept, waiter = tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local ticket, keep, done = tonumber(ARGV[6]), tonumber(ARGV[7]), 1
+for i = 1, #KEYS, 3 do
+  local slot = string.sub(KEYS[i], #base + 1)
+  if redis.pcall('GET', KEYS[i]) ~= token then
+    done = 0
+  elseif keep then
+    redis.call('PEXPIRE', KEYS[i], keep)
+    redis.pcall('ZADD', index, 'XX', string.format('%.0f', clock + keep), slot)
+  else
+    redis.call('DEL', KEYS[i])
+    redis.pcall('ZADD', index, 'XX', '0', slot)
+  end
+end
+if ticket then
+  put(queue, ticket, waiter, kept)
+elseif waiter then
+  redis.pcall('ZREM', queue, waiter)
+end
+look_up_passed()
+notify_waiters(turn)
+return done

@@ -1,0 +1,220 @@
+//! Which permits of semaphores a client has, and which it tries next.
+//!
+//! The protocol's `Slots` decides; this module shares one for each semaphore among the acquires and leases of a client.
+//! Nothing here decides who holds a permit. `acquire.rs` chooses with [`PermitChoice`]; the lease of a won round keeps
+//! the [`Reserved`] slots until it ends.
+
+use crate::command::answer::Answered;
+use crate::command::keys::Keys;
+use crate::command::reply::{Refusal, Reply};
+use crate::command::request::Subject;
+use crate::config::permits::MAX_PERMITS;
+use crate::config::resources::Resources;
+use crate::runtime::random;
+use crate::telemetry::events;
+use quorlock_protocol::{Quorum, Slots, promising};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The number of semaphores whose slots a client remembers although it uses none of them.
+const REMEMBERED: usize = 1_000;
+
+/// How many rounds in a row an acquire starts without a pause, because the nodes reported free slots.
+const AT_ONCE: u32 = 16;
+
+/// How many notifications an acquire looks at before its next round.
+const MAX_NOTIFIED: usize = 64;
+
+/// The semaphores that a client has used.
+#[derive(Default)]
+pub(crate) struct Semaphores {
+    by_index: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+/// What a client knows of one semaphore.
+#[derive(Default)]
+pub(crate) struct Semaphore {
+    slots: Mutex<Slots>,
+    /// The larger limit of another client that was last reported; zero if none was.
+    other_limit: Mutex<u32>,
+}
+
+impl Semaphores {
+    /// Returns the semaphore with this index key.
+    fn get(&self, index: &str) -> Arc<Semaphore> {
+        let mut all = self.by_index.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(semaphore) = all.get(index) {
+            return Arc::clone(semaphore);
+        }
+        if all.len() >= REMEMBERED {
+            all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        }
+        Arc::clone(all.entry(index.to_owned()).or_default())
+    }
+
+    /// Reserves the slots of a lease that was acquired elsewhere; `None` if it is not one of permits.
+    pub(crate) fn reserve(&self, subject: &Subject) -> Option<Reserved> {
+        let (semaphore, slots) = (self.get(subject.permit()?.index), subject.slots());
+        semaphore.slots().take(&slots);
+        Some(Reserved { semaphore, slots: Mutex::new(slots) })
+    }
+}
+
+impl Semaphore {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs that another client uses a larger limit, once for each larger number of slots that are in use.
+    fn check_limit(&self, resource: &Resources, limit: u32, known: u32) {
+        let mut other = self.other_limit.lock().unwrap_or_else(PoisonError::into_inner);
+        if known > limit.max(*other) {
+            events::limits_differ(resource, limit, known);
+            *other = known;
+        }
+    }
+}
+
+/// Slots that a round or a lease of this client has, so that its other rounds do not try them. Dropping it gives them
+/// back.
+pub(crate) struct Reserved {
+    semaphore: Arc<Semaphore>,
+    /// Empty once they were given back.
+    slots: Mutex<Vec<u32>>,
+}
+
+impl Reserved {
+    /// Gives the slots back. `are_free` if this client has released them, so that they are worth a try.
+    pub(crate) fn give_back(&self, are_free: bool) {
+        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        self.semaphore.slots().give_back(&slots, are_free);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.give_back(false);
+    }
+}
+
+/// The permits that an acquire wants, and what it has learned about them.
+pub(crate) struct PermitChoice {
+    key_prefix: String,
+    resources: Resources,
+    limit: u32,
+    count: u32,
+    semaphore: Arc<Semaphore>,
+    /// Slots that nodes have reported as free to this acquire, the best first.
+    hints: Vec<u32>,
+    /// The slots in the notifications since the last round.
+    notified: Vec<Vec<u32>>,
+    /// The slots of the last round.
+    reserved: Option<Reserved>,
+    /// How many rounds were started without a pause.
+    at_once: u32,
+    /// Whether the nodes had too few permits for it.
+    has_waited: bool,
+}
+
+impl PermitChoice {
+    pub(crate) fn new(
+        semaphores: &Semaphores,
+        key_prefix: &str,
+        resources: &Resources,
+        (limit, count): (u32, u32),
+    ) -> Self {
+        let common = Keys::semaphore(key_prefix, &resources[0]);
+        Self {
+            key_prefix: key_prefix.to_owned(),
+            resources: resources.clone(),
+            limit,
+            count,
+            semaphore: semaphores.get(&common.lock),
+            hints: Vec::new(),
+            notified: Vec::new(),
+            reserved: None,
+            at_once: 0,
+            has_waited: false,
+        }
+    }
+
+    /// The number of permits that the acquire wants.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The limit of the semaphore.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Returns the keys of the permits to try in the next round.
+    pub(crate) fn choose(&mut self) -> Arc<[Keys]> {
+        // Not before the last round has lost them.
+        self.reserved = None;
+        let notified = std::mem::take(&mut self.notified);
+        let (mut hints, count) =
+            (promising(&notified, 0, 1, self.count as usize), self.count as usize);
+        hints.append(&mut self.hints);
+        let slots = self.semaphore.slots().choose(self.limit, count, &hints, random::random);
+        let keys =
+            |slot: &u32| Keys::permit(&self.key_prefix, &self.resources[0], *slot, self.limit);
+        let keys = slots.iter().map(keys).collect();
+        let semaphore = Arc::clone(&self.semaphore);
+        self.reserved = Some(Reserved { semaphore, slots: Mutex::new(slots) });
+        keys
+    }
+
+    /// Whether other waiters of this client may try now, too.
+    pub(crate) fn may_be_spare(&self) -> bool {
+        self.semaphore.slots().may_be_spare(self.limit)
+    }
+
+    /// Learns from the answers to a lost round. Returns whether a round for other slots is worth a try, without a pause.
+    pub(crate) fn learn(&mut self, answers: &[Option<Answered>], quorum: Quorum) -> bool {
+        let refusals = answers.iter().flatten().filter_map(|answer| match answer {
+            Ok(Reply::Held(Refusal { permits, .. })) => Some(permits),
+            _ => None,
+        });
+        let (mut reports, mut known) = (Vec::new(), 0);
+        for permits in refusals {
+            known = known.max(permits.known);
+            reports.push(permits.slots.clone());
+        }
+        self.semaphore.check_limit(&self.resources, self.limit, known);
+        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
+        let granted = answers.iter().flatten().filter(granted).count();
+        self.hints = promising(&reports, granted, quorum.size(), self.count as usize);
+        if self.hints.is_empty() {
+            self.semaphore.slots().heard_full();
+            self.at_once = 0;
+            self.has_waited = true;
+            return false;
+        }
+        self.at_once += 1;
+        self.at_once <= AT_ONCE
+    }
+
+    /// Records the slots in a node's notification, which names the lock key of the first. Returns whether it is about
+    /// this semaphore.
+    pub(crate) fn notified(&mut self, lock: &str) -> bool {
+        let common = Keys::semaphore(&self.key_prefix, &self.resources[0]);
+        let Some(slots) = lock.strip_prefix(&common.fence) else { return false };
+        let Ok(slots) = slots.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>() else {
+            return false;
+        };
+        if slots.len() > MAX_PERMITS as usize || self.notified.len() == MAX_NOTIFIED {
+            return false;
+        }
+        self.notified.push(slots);
+        true
+    }
+
+    /// Returns the slots of the last round, which was won.
+    pub(crate) fn win(&mut self) -> Option<Reserved> {
+        if !self.has_waited {
+            self.semaphore.slots().heard_spare();
+        }
+        self.reserved.take()
+    }
+}
