@@ -45,9 +45,8 @@ pub struct Refused {
     pub expires_in: Option<Duration>,
     /// The number of waiters before this one; `None` if it is not in the queue.
     pub rank: Option<u64>,
-    /// Slots that are free for this client: for a waiter those that it is offered, and some that no waiter needs; for others
-    /// some more than they want.
-    /// Empty if there are too few.
+    /// Slots that are free for this client: for a waiter those that it is offered, and some that no waiter needs; for
+    /// others some more than they want. Empty if there are too few.
     pub free: Vec<u32>,
     /// The number of slots that the node knows.
     pub known: u32,
@@ -97,10 +96,17 @@ impl Permits {
         free
     }
 
-    /// Learns the limit of a client, and forgets slots beyond it that nobody holds. If it is larger than those before, the
+    /// Learns the limit of a client, and forgets slots beyond it that are not busy. If it is larger than those before, the
     /// node keeps it until `until`.
-    fn learn(&mut self, now: Moment, limit: u32, until: Moment, last_busy: Option<u32>) {
+    fn learn(
+        &mut self,
+        now: Moment,
+        limit: u32,
+        until: Moment,
+        busy: impl Fn(&Self, u32) -> Option<Duration>,
+    ) {
         let known = self.known(now);
+        let last_busy = (0..known).rev().find(|slot| busy(self, *slot).is_some());
         if known == 0 {
             self.offered.clear();
         }
@@ -108,11 +114,6 @@ impl Permits {
             self.known_until = Some(until);
         }
         self.known = last_busy.map_or(limit, |slot| limit.max(slot + 1));
-    }
-
-    /// The last slot that is held or offered.
-    fn last_busy(&self, now: Moment, busy: Left<'_>) -> Option<u32> {
-        (0..self.known(now)).rev().find(|slot| busy(*slot).is_some())
     }
 
     /// Corrupts the queue and the offers at random, for tests.
@@ -269,8 +270,7 @@ pub fn acquire<T: Value>(
     };
     let (mut may_have, mut reserved) = (is_free, 0);
     if !is_free || (is_queued && !has_turn) {
-        let last_busy = permits.last_busy(now, &|slot| busy(permits, slots, slot));
-        permits.learn(now, choice.limit, until, last_busy);
+        permits.learn(now, choice.limit, until, |permits, slot| busy(permits, slots, slot));
         let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot)).len();
         let probe = |waiter: &str, _| call(waiter, None);
         reserved = if has_turn { 0 } else { permits.reserved(now, place, free, &probe) };
@@ -287,8 +287,7 @@ pub fn acquire<T: Value>(
             permits.queue.leave(now, waiter);
         }
         if !is_known {
-            let last_busy = permits.last_busy(now, &|slot| busy(permits, slots, slot));
-            permits.learn(now, choice.limit, until, last_busy);
+            permits.learn(now, choice.limit, until, |permits, slot| busy(permits, slots, slot));
         }
         permits.known_until = Some(until);
         return Some(Permitted::Granted(fence));
