@@ -2,10 +2,12 @@
 
 pub mod rounds;
 
+use quorlock::{Lease, Pending};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::io::stdin;
 use std::time::{Duration, Instant};
+use tokio::runtime::Builder;
 
 /// The number of cycles on each key, and the number of keys that are used concurrently.
 #[derive(Clone, Copy)]
@@ -34,6 +36,39 @@ pub fn serve(mut run: impl FnMut(Request) -> Micros) {
         };
         println!("{answer}");
     }
+}
+
+/// Answers every request with loops that acquire and release, all at the same time. `acquires` returns what the loop of a
+/// key acquires with.
+pub fn serve_loops<A>(acquires: impl Fn(usize) -> A)
+where
+    A: Fn() -> Pending<quorlock::Result<Lease>> + Send + 'static,
+{
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    serve(|Request { cycles, concurrency }| {
+        let tasks: Vec<_> =
+            (0..concurrency).map(|key| runtime.spawn(run_loop(acquires(key), cycles))).collect();
+        runtime.block_on(async {
+            let mut all = Vec::new();
+            for task in tasks {
+                all.extend(task.await.expect("no panic")?);
+            }
+            Ok(all)
+        })
+    });
+}
+
+async fn run_loop(acquire: impl Fn() -> Pending<quorlock::Result<Lease>>, cycles: usize) -> Micros {
+    let mut micros = Vec::with_capacity(cycles);
+    for _ in 0..cycles {
+        let start = Instant::now();
+        let lease = acquire().await.map_err(|error| error.to_string())?;
+        if !lease.release().await {
+            return Err("not released".into());
+        }
+        micros.push(micros_since(start));
+    }
+    Ok(micros)
 }
 
 /// Parses a line of standard input.
