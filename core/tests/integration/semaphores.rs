@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longer than any test: nothing expires.
 const LONG: Duration = Duration::from_secs(600);
@@ -129,9 +129,9 @@ fn waiter_for_several_permits_is_not_overtaken() {
 fn release_notifies_the_next_waiter_with_the_slot() {
     let servers = Servers::start(3);
     let (one, two) = (client(&servers), client(&servers));
-    // Without a notification, a waiter tries again after 20 s.
+    // Without a notification, a waiter tries again after half an hour.
     let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait_forever();
-    let slow = Duration::from_secs(20);
+    let slow = Duration::from_secs(1_800);
     let patient = builder.node_timeout(TIMEOUT).retry_delay(slow, slow).build().unwrap();
     let mut held: BTreeMap<_, _> = (0..4)
         .map(|turn| acquire(&[&one, &two][turn % 2].semaphore("s", 4)))
@@ -143,22 +143,21 @@ fn release_notifies_the_next_waiter_with_the_slot() {
         let [a, b, c, d] = slots.each_ref().map(String::as_str);
         servers.command(node, &["EXISTS", a, b, c, d]) == json!(4)
     };
-    let mut notified = 0;
     for slot in [2, 0, 3] {
-        wait_until("all nodes have all permits", || (0..3).all(exist));
+        wait_until("all nodes have all permits", || {
+            // Repairs the key of a node that refused, because it was released later than the others.
+            held.values().for_each(|lease| wait(lease.extend(None)).unwrap());
+            (0..3).all(exist)
+        });
         thread::scope(|scope| {
             let waiting = scope.spawn(|| acquire(&patient.semaphore("s", 4)));
             wait_for_waiters(&servers, 1);
-            let released = Instant::now();
             assert!(wait(held[&slot].release()));
             let lease = waiting.join().unwrap();
             assert_eq!(lease.only_slot().unwrap(), slot);
             held.insert(slot, lease);
-            notified += u32::from(released.elapsed() < slow / 2);
         });
     }
-    // A notification may be missed if nodes get the requests in different orders, which is rare.
-    assert!(notified >= 2, "{notified} of 3");
 }
 
 #[test]
