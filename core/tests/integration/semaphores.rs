@@ -161,6 +161,40 @@ fn release_notifies_the_next_waiter_with_the_slot() {
 }
 
 #[test]
+fn undo_of_an_earlier_round_does_not_put_the_winner_back_into_a_queue() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let _held = acquire(&client.semaphore("s", 2).permits(2));
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait_forever();
+    let patient = builder.node_timeout(TIMEOUT).retry_delay(LONG, LONG).build().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| acquire(&patient.semaphore("s", 2)));
+        wait_for_waiters(&servers, 1);
+        let names = servers.command(0, &["ZRANGE", "{s}:permits:queue", "0", "0"]);
+        let (channel, wanted) = names[0].as_str().unwrap().split_once('#').unwrap();
+        let (number, _) = wanted.split_once('*').unwrap();
+        // Slot 1 is free on all nodes, and slot 0 on node 0 only.
+        let free = |node, slot| {
+            servers.command(node, &["DEL", &format!("{{s}}:permit:{slot}")]);
+            servers.command(node, &["ZADD", "{s}:permits", "0", slot]);
+        };
+        (0..3).for_each(|node| free(node, "1"));
+        free(0, "0");
+        // So the waiter loses its next round, and begins another one at once.
+        for node in 0..2 {
+            servers.command(node, &["PUBLISH", channel, &format!("{number} {{s}}:permit:0")]);
+        }
+        let lease = waiting.join().unwrap();
+        assert_eq!(lease.slots(), [1]);
+        wait_until("node 0 has handled both rounds", || {
+            let exists = |slot| servers.command(0, &["EXISTS", &format!("{{s}}:permit:{slot}")]);
+            exists(1) == json!(1) && exists(0) == json!(0)
+        });
+        assert_eq!(waiters(&servers), [0, 0, 0]);
+    });
+}
+
+#[test]
 fn winner_leaves_the_queue_of_a_node_that_refused_it() {
     let servers = Servers::start(3);
     let (one, two) = (client(&servers), client(&servers));
