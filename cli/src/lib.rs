@@ -17,6 +17,7 @@ mod manual;
 mod output;
 mod release;
 mod run;
+mod serve;
 mod signals;
 mod status;
 mod watch;
@@ -48,6 +49,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
             Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
             Command::Doctor(wanted) => doctor::doctor(&nodes, &wanted, &output).await,
             Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,
+            Command::Serve(wanted) => serve::serve(&nodes, &wanted, &output).await,
             Command::Completions { shell } => manual::completions(shell, &output),
             Command::Man { command } => manual::page(command.as_deref(), &output),
         }
