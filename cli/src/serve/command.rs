@@ -113,7 +113,7 @@ pub(crate) fn parse(words: Vec<Vec<u8>>) -> Result<Command, Refusal> {
         }
         "RESET" => Command::Reset,
         "QUIT" => Command::Quit,
-        name => return Err(format!("ERR unknown command '{}'", name.escape_debug())),
+        _ => return Err(format!("ERR unknown command '{}'", words.given.escape_debug())),
     };
     if words.is_empty() { Ok(command) } else { Err(words.wrong_number()) }
 }
@@ -183,6 +183,8 @@ fn client(words: &mut Words) -> Result<Command, Refusal> {
 
 /// The words of a request that are not used yet.
 struct Words {
+    /// The first word, as it was given.
+    given: String,
     /// The first word, in upper case.
     command: String,
     rest: std::vec::IntoIter<Vec<u8>>,
@@ -193,8 +195,8 @@ impl Words {
         let mut rest = words.into_iter();
         let first = rest.next().unwrap_or_default();
         // A name that is long is no command, and would be repeated in an error.
-        let first = &first[..first.len().min(MAX_NAME)];
-        Self { command: String::from_utf8_lossy(first).to_ascii_uppercase(), rest }
+        let given = String::from_utf8_lossy(&first[..first.len().min(MAX_NAME)]).into_owned();
+        Self { command: given.to_ascii_uppercase(), given, rest }
     }
 
     fn is_empty(&self) -> bool {
@@ -342,7 +344,7 @@ mod tests {
     #[test]
     fn wrong_requests_are_refused() {
         for (line, expected) in [
-            ("NOSUCH", "ERR unknown command 'NOSUCH'"),
+            ("NoSuch", "ERR unknown command 'NoSuch'"),
             ("LOCK", "ERR wrong number of arguments for 'lock'"),
             ("LOCK a TTL", "ERR TTL needs a value"),
             ("LOCK a TTL 5 ttl 6", "ERR TTL is given twice"),

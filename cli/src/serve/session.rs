@@ -25,6 +25,9 @@ const SLOWEST: Duration = Duration::from_secs(10);
 
 const CLOSING: &str = "CLOSED the daemon is about to end";
 
+/// What the core calls a lease of another connection.
+const ANOTHER_LEASE: &str = "another lease of this client";
+
 /// What all connections share.
 pub(crate) struct Daemon {
     pub(crate) client: Client,
@@ -499,5 +502,10 @@ fn valid_for(lease: &Lease) -> u64 {
 
 /// Returns an error as clients get it: its code without underscores, and its message.
 fn error_text(error: &Error) -> String {
-    format!("{} {error}", error.code().as_str().replace('_', ""))
+    let (code, mut text) = (error.code().as_str().replace('_', ""), error.to_string());
+    // All connections share one client of the core.
+    if let Some(holder) = error.holder() {
+        text = text.replacen(ANOTHER_LEASE, &format!("{holder}, through the same daemon"), 1);
+    }
+    format!("{code} {text}")
 }
