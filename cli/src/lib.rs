@@ -22,6 +22,11 @@ mod signals;
 mod status;
 mod watch;
 
+/// The entry point of a fuzz target in `fuzz/`; not part of the public API.
+#[cfg(all(unix, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use serve::fuzzing::requests;
+
 use args::{Arguments, Command};
 use output::{Failure, Output};
 use std::ffi::OsString;
