@@ -43,7 +43,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     };
     signals::reset();
     let output = Output::new(&output);
-    let result = on_runtime(async {
+    let is_daemon = matches!(command, Command::Serve(_));
+    let work = async {
         match command {
             Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
             Command::Acquire(wanted) => lease::acquire(&nodes, &wanted, &output).await,
@@ -58,7 +59,13 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
             Command::Completions { shell } => manual::completions(shell, &output),
             Command::Man { command } => manual::page(command.as_deref(), &output),
         }
-    });
+    };
+    // Each request to the daemon needs the client, so both are on the client's runtime.
+    let result = if is_daemon {
+        quorlock::drive(work).unwrap_or_else(|error| Err(error.into()))
+    } else {
+        on_runtime(work)
+    };
     result.unwrap_or_else(|failure| output.fail(&failure))
 }
 
