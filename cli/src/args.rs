@@ -374,8 +374,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH", env = "QUORLOCK_SOCKET")]
     pub(crate) socket: Option<PathBuf>,
     /// The permissions of the socket's file, in octal
-    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
-    pub(crate) mode: u32,
+    #[arg(long = "mode", value_name = "MODE", default_value = "0600", value_parser = mode)]
+    pub(crate) file_mode: u32,
     /// The owner of the socket's file, by name or number [default: the user of this process]
     #[arg(long, value_name = "USER")]
     pub(crate) owner: Option<String>,

@@ -104,7 +104,7 @@ fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)), Failu
     umask(before);
     let listener = bound.map_err(failed)?;
     let prepared = chown(path, owner, group)
-        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(wanted.mode)))
+        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(wanted.file_mode)))
         .and_then(|()| identify(path));
     match prepared {
         Ok(identity) => Ok((listener, identity)),
