@@ -50,8 +50,6 @@ pub use lock::lease::Lease;
 pub use lock::owner::Owner;
 pub use lock::renewer::release_all;
 pub use runtime::fork::PerProcess;
-#[doc(hidden)]
-pub use runtime::drive;
 pub use runtime::{Operation, Pending};
 pub use telemetry::histogram::Histogram;
 pub use telemetry::metrics::{Family, Kind, Sample, Value};

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from command_line import CommandLine, cargo_program
+from daemons import Daemon
 from docs.blocks import ROOT
 from docs.test_deployment import Yaml
 from servers import Servers
-from serving import Daemon
 
 EXAMPLES = ROOT / "examples" / "serve"
 SOCKET = "/run/quorlock/quorlock.sock"
@@ -68,9 +68,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert "quorlock" not in done.stderr, done.stderr
 
 
-def test_the_command_of_the_image_serves(
-    start_servers: Any, tmp_path: Path
-) -> None:
+def test_the_command_of_the_image_serves(start_servers: Any, tmp_path: Path) -> None:
     servers: Servers = start_servers(3)
     program, serve, *options = entry_point()
     assert (Path(program).name, serve) == ("quorlock", "serve")

@@ -34,11 +34,7 @@ struct Ready<'a> {
     pid: u32,
 }
 
-pub(crate) async fn serve(
-    nodes: &Nodes,
-    wanted: &Serve,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Result<u8, Failure> {
     let further = [("--wait", &wanted.wait), ("--max-hold", &Some(wanted.max_hold.clone()))];
     let client = client_with(nodes, &further)?;
     let drain = match &wanted.drain {
@@ -93,10 +89,9 @@ pub(crate) async fn serve(
     if accepting.is_ok() {
         let left = daemon.clients.leases();
         if left > 0 {
-            let limit = drain.map_or_else(String::new, |drain| format!(" for up to {}", show(drain)));
-            output.note(format_args!(
-                "leases held: {left}; waiting for their release{limit}"
-            ));
+            let limit =
+                drain.map_or_else(String::new, |drain| format!(" for up to {}", show(drain)));
+            output.note(format_args!("leases held: {left}; waiting for their release{limit}"));
         }
         tokio::select! {
             biased;
