@@ -368,6 +368,7 @@ pub(crate) struct Bench {
 /// A connection owns its leases: when it ends, they are released. Whoever may open the socket may lock.
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_AFTER_HELP)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "the daemon needs Unix sockets"))]
 pub(crate) struct Serve {
     /// The path of the socket. A service manager can pass on a socket instead [default: $XDG_RUNTIME_DIR/quorlock.sock;
     /// for root /run/quorlock/quorlock.sock]

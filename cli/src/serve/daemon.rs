@@ -112,6 +112,7 @@ async fn accept(
     sessions: &mut JoinSet<End>,
     output: &Output,
 ) -> Failure {
+    let mut is_failing = false;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -122,6 +123,7 @@ async fn accept(
                 continue;
             }
         };
+        is_failing &= accepted.is_err();
         match accepted {
             Ok((stream, _)) if daemon.clients.count() >= max_clients => {
                 refuse(&stream, &daemon.clients);
@@ -132,7 +134,9 @@ async fn accept(
                 return Failure::own("cannot accept clients", &error);
             }
             Err(error) => {
-                output.note(format_args!("cannot accept a client: {error}"));
+                if !std::mem::replace(&mut is_failing, true) {
+                    output.note(format_args!("cannot accept a client: {error}"));
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -133,6 +133,8 @@ impl Session {
                 at = 0;
             }
             self.handle(words).await?;
+            // Many requests that need no node must not keep leases from being renewed.
+            tokio::task::consume_budget().await;
             if self.replies.bytes.len() >= BATCH {
                 self.flush().await?;
             }
