@@ -86,6 +86,17 @@ Use `quorlock doctor` for alerts, and `quorlock doctor --require majority` for h
 succeeds while a majority of the nodes can vote, even if other nodes are down or there are warnings. It takes \
 at most --connect-timeout plus --node-timeout.";
 
+const SERVE_AFTER_HELP: &str = "\
+Clients speak the protocol of Redis, RESP2 or RESP3: LOCK resource [TTL ms] [WAIT ms] replies with an id, a fencing \
+token and the milliseconds for which the lease is valid; UNLOCK id releases it. docs/serve.md has all commands.
+
+SIGTERM and SIGINT end the daemon after --drain at most; a second signal ends it at once. In both cases all leases are \
+released.
+
+Example:
+  quorlock serve --socket /run/quorlock/quorlock.sock --mode 0660 --group www-data &
+  redis-cli -s /run/quorlock/quorlock.sock LOCK orders:42 TTL 30000";
+
 /// A distributed lock over independent Redis or Valkey masters.
 #[derive(Debug, Parser)]
 #[command(name = "quorlock", version, after_help = AFTER_HELP, max_term_width = 100)]
@@ -159,6 +170,7 @@ pub(crate) enum Command {
     Release(Release),
     Doctor(Doctor),
     Bench(Bench),
+    Serve(Serve),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -349,6 +361,52 @@ pub(crate) struct Bench {
     /// The number of concurrent workers, each with its own resource: 1 to 1024
     #[arg(long, short, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) concurrency: u16,
+}
+
+/// Serve locks on a Unix socket, for programs in any language that has a client for Redis
+///
+/// A connection owns its leases: when it ends, they are released. Whoever may open the socket may lock.
+#[derive(Args, Debug)]
+#[command(after_help = SERVE_AFTER_HELP)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "the daemon needs Unix sockets"))]
+pub(crate) struct Serve {
+    /// The path of the socket. A service manager can pass on a socket instead [default: $XDG_RUNTIME_DIR/quorlock.sock;
+    /// for root /run/quorlock/quorlock.sock]
+    #[arg(long, value_name = "PATH", env = "QUORLOCK_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+    /// The permissions of the socket's file, in octal
+    #[arg(long = "mode", value_name = "MODE", default_value = "0600", value_parser = mode)]
+    pub(crate) file_mode: u32,
+    /// The owner of the socket's file, by name or number [default: the user of this process]
+    #[arg(long, value_name = "USER")]
+    pub(crate) owner: Option<String>,
+    /// The group of the socket's file, by name or number [default: the group of this process]
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+    /// The most clients at the same time. Others get an error
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_clients: u32,
+    /// The most leases of one client at the same time
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_leases: u32,
+    /// How long a request waits while others hold the lock, unless it says so: 0 for one attempt, forever for no limit
+    /// [default: 10s]
+    #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_WAIT", value_parser = duration::parse)]
+    pub(crate) wait: Option<OptionValue>,
+    /// The maximum time to hold a lock, so that a client that hangs does not hold it for ever. Clients can ask for less, not
+    /// for more. It never cuts the first ttl short
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse, default_value = "1h")]
+    pub(crate) max_hold: OptionValue,
+    /// How long clients may go on to release their leases after SIGTERM. Then all leases are released
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
+    pub(crate) drain: OptionValue,
+}
+
+/// Parses the permissions of a file.
+fn mode(text: &str) -> Result<u32, String> {
+    let is_octal = !text.is_empty() && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+    mode.ok_or_else(|| "a mode is an octal number from 0 to 0777, such as 0660".to_owned())
 }
 
 /// Returns the definition of all arguments. The help does not show values of environment variables, which may

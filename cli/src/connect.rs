@@ -6,6 +6,14 @@ use quorlock::{Client, ClientBuilder, Dialect, NODES_VARIABLE, OptionValue};
 
 /// Returns the client. Reads the file of nodes if one is given, and does no other IO.
 pub(crate) fn client(nodes: &Nodes) -> Result<Client, Failure> {
+    client_with(nodes, &[])
+}
+
+/// Like [`client`], with further options, named as flags.
+pub(crate) fn client_with(
+    nodes: &Nodes,
+    further: &[(&str, &Option<OptionValue>)],
+) -> Result<Client, Failure> {
     let options = [
         ("--ttl", &Some(nodes.ttl.clone())),
         ("--restart-guard", &nodes.restart_guard),
@@ -15,7 +23,7 @@ pub(crate) fn client(nodes: &Nodes) -> Result<Client, Failure> {
         ("--key-prefix", &nodes.key_prefix.clone().map(OptionValue::Text)),
     ];
     let mut builder = located(nodes)?;
-    for (name, value) in options {
+    for (name, value) in options.iter().chain(further) {
         if let Some(value) = value {
             builder = builder.option(Dialect::CommandLine, name, value);
         }

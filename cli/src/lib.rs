@@ -17,9 +17,15 @@ mod manual;
 mod output;
 mod release;
 mod run;
+mod serve;
 mod signals;
 mod status;
 mod watch;
+
+/// The entry point of a fuzz target in `fuzz/`; not part of the public API.
+#[cfg(all(unix, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use serve::fuzzing::requests;
 
 use args::{Arguments, Command};
 use output::{Failure, Output};
@@ -37,7 +43,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     };
     signals::reset();
     let output = Output::new(&output);
-    let result = on_runtime(async {
+    let is_daemon = matches!(command, Command::Serve(_));
+    let work = async {
         match command {
             Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
             Command::Acquire(wanted) => lease::acquire(&nodes, &wanted, &output).await,
@@ -48,10 +55,17 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
             Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,
             Command::Doctor(wanted) => doctor::doctor(&nodes, &wanted, &output).await,
             Command::Bench(wanted) => bench::bench(&nodes, &wanted, &output).await,
+            Command::Serve(wanted) => serve::serve(&nodes, &wanted, &output).await,
             Command::Completions { shell } => manual::completions(shell, &output),
             Command::Man { command } => manual::page(command.as_deref(), &output),
         }
-    });
+    };
+    // Each request to the daemon needs the client, so both are on the client's runtime.
+    let result = if is_daemon {
+        quorlock::Client::drive(work).unwrap_or_else(|error| Err(error.into()))
+    } else {
+        on_runtime(work)
+    };
     result.unwrap_or_else(|failure| output.fail(&failure))
 }
 

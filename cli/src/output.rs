@@ -206,12 +206,13 @@ impl Output {
 }
 
 /// Replaces line breaks and other control characters, which may come from a server.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let words = text.split(char::is_control).map(str::trim);
     words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-fn json(value: &impl Serialize) -> String {
+/// Returns a value as JSON.
+pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("there is nothing in it that JSON can't hold")
 }
 

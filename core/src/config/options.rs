@@ -487,7 +487,7 @@ fn doubt_about_unit(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
     let is_doubtful = match dialect {
         Dialect::Python => length > HOUR,
         Dialect::JavaScript => length < Duration::from_millis(100),
-        Dialect::Rust | Dialect::CommandLine => false,
+        Dialect::Rust | Dialect::CommandLine | Dialect::Resp => false,
     };
     let (other, converted) = dialect.in_other_unit(number);
     let [given, meant] = [number, converted].map(|number| dialect.argument("ttl", number));

@@ -13,6 +13,8 @@ pub enum Dialect {
     JavaScript,
     /// Names such as `--node-timeout`; durations are in seconds.
     CommandLine,
+    /// Names such as `MAXHOLD`, of the requests to `quorlock serve`; durations are in milliseconds.
+    Resp,
 }
 
 impl Dialect {
@@ -20,6 +22,7 @@ impl Dialect {
         match self {
             Self::Rust | Self::Python => return name.to_owned(),
             Self::CommandLine => return format!("--{}", name.replace('_', "-")),
+            Self::Resp => return name.replace('_', "").to_uppercase(),
             Self::JavaScript => {}
         }
         let mut words = name.split('_');
@@ -34,38 +37,46 @@ impl Dialect {
 
     /// The number of nanoseconds in the language's time unit.
     pub(crate) fn unit(self) -> f64 {
-        if self == Self::JavaScript { 1e6 } else { 1e9 }
+        if self.is_in_milliseconds() { 1e6 } else { 1e9 }
     }
 
     pub(crate) fn unit_name(self) -> &'static str {
-        if self == Self::JavaScript { "milliseconds" } else { "seconds" }
+        if self.is_in_milliseconds() { "milliseconds" } else { "seconds" }
     }
 
-    /// Converts a number that was given in the wrong unit: seconds in JavaScript, else
-    /// milliseconds. Returns that unit, and the duration in the language's own unit.
+    fn is_in_milliseconds(self) -> bool {
+        matches!(self, Self::JavaScript | Self::Resp)
+    }
+
+    /// Converts a number that was given in the wrong unit: the one of seconds and milliseconds that is not the
+    /// language's. Returns that unit, and the duration in the language's own unit.
     pub(crate) fn in_other_unit(self, number: f64) -> (&'static str, f64) {
         match self {
-            Self::JavaScript => ("seconds", number * 1e3),
+            Self::JavaScript | Self::Resp => ("seconds", number * 1e3),
             _ => ("milliseconds", number / 1e3),
         }
     }
 
     /// Formats an option with a number as a program sets it, such as `ttl=10` or `ttl: 10000`.
     pub(crate) fn argument(self, name: &str, number: f64) -> String {
-        let sign = if self == Self::Python { "=" } else { ": " };
+        let sign = match self {
+            Self::Python => "=",
+            Self::Resp => " ",
+            _ => ": ",
+        };
         format!("{}{sign}{}", self.name(name), self.number(number))
     }
 
     /// Whether a duration is a plain number, whose unit may be mistaken.
     pub(crate) fn has_plain_durations(self) -> bool {
-        matches!(self, Self::Python | Self::JavaScript)
+        matches!(self, Self::Python | Self::JavaScript | Self::Resp)
     }
 
     /// The types of a duration, as part of an error about a value of another type.
     pub(crate) fn duration_form(self) -> &'static str {
         match self {
             Self::Python => ", in seconds or as a timedelta",
-            Self::JavaScript => ", in milliseconds",
+            Self::JavaScript | Self::Resp => ", in milliseconds",
             Self::Rust | Self::CommandLine => "",
         }
     }
@@ -74,7 +85,7 @@ impl Dialect {
     pub(crate) fn duration(self, number: f64) -> String {
         let unit = match self {
             _ if !number.is_finite() => "",
-            Self::JavaScript => " ms",
+            Self::JavaScript | Self::Resp => " ms",
             _ => " s",
         };
         format!("{}{unit}", self.number(number))
@@ -100,6 +111,7 @@ impl Dialect {
             Self::JavaScript => "null or Infinity (for ever)",
             Self::Python | Self::Rust => "None (for ever)",
             Self::CommandLine => "forever",
+            Self::Resp => "FOREVER",
         }
     }
 
@@ -108,6 +120,7 @@ impl Dialect {
             Self::Rust | Self::Python => "None",
             Self::JavaScript => "null",
             Self::CommandLine => "forever or off",
+            Self::Resp => "FOREVER",
         }
     }
 
@@ -125,7 +138,7 @@ impl Dialect {
         match self {
             Self::JavaScript => "an object",
             Self::Python => "a dict",
-            Self::Rust | Self::CommandLine => "a map",
+            Self::Rust | Self::CommandLine | Self::Resp => "a map",
         }
     }
 

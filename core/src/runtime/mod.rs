@@ -96,6 +96,11 @@ where
     });
 }
 
+/// Runs a future on the calling thread, which drives the runtime meanwhile. Fails if the runtime cannot start.
+pub(crate) fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
+    executor().map(|executor| executor.drive(future))
+}
+
 /// Starts a task on the calling thread and moves it to the runtime when it first has to wait. Its
 /// requests are thus sent without waking another thread. The task must not block.
 pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {

@@ -104,9 +104,10 @@ pub fn options(bytes: &[u8]) {
     let mut options = Options::default();
     for option in bytes.chunks_exact(OPTION_LENGTH) {
         let (selectors, rest) = option.split_at(3);
-        let dialect = match selectors[0] % 3 {
+        let dialect = match selectors[0] % 4 {
             0 => Dialect::Rust,
             1 => Dialect::Python,
+            2 => Dialect::Resp,
             _ => Dialect::JavaScript,
         };
         let text = String::from_utf8_lossy(rest);
@@ -124,7 +125,8 @@ pub fn options(bytes: &[u8]) {
         for (name, outcome) in outcomes {
             let Err(error) = outcome else { continue };
             let text = config_error(&error);
-            assert!(text.contains(name), "{text:?} does not name {name:?}");
+            let is_named = text.contains(name) || text.contains(&dialect.name(name));
+            assert!(is_named, "{text:?} does not name {name:?}");
         }
         within_ranges(&options);
     }

@@ -1,0 +1,255 @@
+//! Who is connected to the daemon, and the leases of each connection.
+//!
+//! A connection owns its leases: dropping its [`Connection`] releases them. Other connections only read them.
+
+use crate::serve::command::{Id, Refusal};
+use quorlock::{Client, Error, Lease, Stats};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+
+/// All connections.
+#[derive(Default)]
+pub(crate) struct Clients {
+    connected: Mutex<BTreeMap<u64, Arc<Shared>>>,
+    /// The number of the last connection.
+    last: AtomicU64,
+    /// How many clients were turned away because there were too many.
+    pub(crate) refused: AtomicU64,
+}
+
+/// The process at the other end, as the system knows it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Peer {
+    pub(crate) pid: Option<i32>,
+    pub(crate) uid: Option<u32>,
+}
+
+/// The part of a connection that others can see.
+struct Shared {
+    peer: Peer,
+    /// Milliseconds since 1970.
+    since: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    name: String,
+    leases: BTreeMap<u64, Arc<Lease>>,
+    /// The number of the last lease.
+    last: u64,
+    /// What the connection waits for.
+    waiting: Option<String>,
+}
+
+/// One connection. Dropping it removes it from [`Clients`], and releases its leases.
+pub(crate) struct Connection {
+    pub(crate) number: u64,
+    clients: Arc<Clients>,
+    shared: Arc<Shared>,
+}
+
+impl Clients {
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.connected).len()
+    }
+
+    /// Returns how many leases all connections have.
+    pub(crate) fn leases(&self) -> usize {
+        lock(&self.connected).values().map(|shared| shared.state().leases.len()).sum()
+    }
+
+    /// Adds a connection.
+    pub(crate) fn connect(self: &Arc<Self>, peer: Peer) -> Connection {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let since = u64::try_from(since).unwrap_or(u64::MAX);
+        let shared = Arc::new(Shared { peer, since, state: Mutex::default() });
+        lock(&self.connected).insert(number, Arc::clone(&shared));
+        Connection { number, clients: Arc::clone(self), shared }
+    }
+
+    /// Returns a lease of any connection; `None` if it was released or detached. Refuses an id that was never issued.
+    pub(crate) fn find(&self, id: Id) -> Result<Option<Arc<Lease>>, Refusal> {
+        if !(1..=self.last.load(Ordering::Relaxed)).contains(&id.connection) {
+            return Err(no_lease(id));
+        }
+        let shared = lock(&self.connected).get(&id.connection).map(Arc::clone);
+        let Some(shared) = shared else { return Ok(None) };
+        let state = shared.state();
+        state.check(id)?;
+        Ok(state.leases.get(&id.number).map(Arc::clone))
+    }
+
+    /// Returns the status of the daemon, as JSON.
+    pub(crate) fn describe(&self, client: &Client, is_draining: bool) -> String {
+        let connected: Vec<_> = lock(&self.connected)
+            .iter()
+            .map(|(number, shared)| (*number, Arc::clone(shared)))
+            .collect();
+        let clients: Vec<_> =
+            connected.iter().map(|(number, shared)| shared.describe(*number)).collect();
+        let described = Described {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION"),
+            is_draining,
+            connected: clients.len(),
+            connections: self.last.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            leases: clients.iter().map(|client| client.leases).sum(),
+            waiting: clients.iter().filter(|client| client.waiting.is_some()).count(),
+            clients,
+            stats: client.stats(),
+        };
+        serde_json::to_string(&described).expect("there is nothing in it that JSON can't hold")
+    }
+}
+
+/// The daemon, as JSON.
+#[derive(Serialize)]
+struct Described {
+    pid: u32,
+    version: &'static str,
+    is_draining: bool,
+    connected: usize,
+    /// How many there were since the start.
+    connections: u64,
+    /// How many were turned away because there were too many.
+    refused: u64,
+    leases: usize,
+    waiting: usize,
+    clients: Vec<DescribedClient>,
+    stats: Stats,
+}
+
+#[derive(Serialize)]
+struct DescribedClient {
+    id: u64,
+    pid: Option<i32>,
+    uid: Option<u32>,
+    name: String,
+    connected_since_ms: u64,
+    leases: usize,
+    waiting: Option<String>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn describe(&self, id: u64) -> DescribedClient {
+        let (Peer { pid, uid }, state) = (self.peer, self.state());
+        let (name, leases, waiting) =
+            (state.name.clone(), state.leases.len(), state.waiting.clone());
+        DescribedClient { id, pid, uid, name, connected_since_ms: self.since, leases, waiting }
+    }
+}
+
+impl Connection {
+    pub(crate) fn peer(&self) -> Peer {
+        self.shared.peer
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.shared.state().name.clone()
+    }
+
+    pub(crate) fn set_name(&self, name: String) {
+        self.shared.state().name = name;
+    }
+
+    /// Says what the connection waits for, or that it does not wait any more.
+    pub(crate) fn set_waiting(&self, waiting: Option<String>) {
+        self.shared.state().waiting = waiting;
+    }
+
+    pub(crate) fn leases(&self) -> usize {
+        self.shared.state().leases.len()
+    }
+
+    /// Adds a lease, and returns its id.
+    pub(crate) fn add(&self, lease: Lease) -> (Id, Arc<Lease>) {
+        let (lease, mut state) = (Arc::new(lease), self.shared.state());
+        state.last += 1;
+        let id = Id { connection: self.number, number: state.last };
+        state.leases.insert(id.number, Arc::clone(&lease));
+        (id, lease)
+    }
+
+    /// Returns a lease of this connection; `None` if it was released or detached.
+    pub(crate) fn own(&self, id: Id) -> Result<Option<Arc<Lease>>, Refusal> {
+        Ok(self.state_for(id)?.leases.get(&id.number).map(Arc::clone))
+    }
+
+    /// Like [`Connection::own`], and forgets the lease.
+    pub(crate) fn take(&self, id: Id) -> Result<Option<Arc<Lease>>, Refusal> {
+        Ok(self.state_for(id)?.leases.remove(&id.number))
+    }
+
+    /// Refuses an id that this connection has not issued.
+    fn state_for(&self, id: Id) -> Result<MutexGuard<'_, State>, Refusal> {
+        let own = self.number;
+        if id.connection != own {
+            return Err(format!(
+                "ERR lease {id} belongs to another connection, and this is connection {own}: use one connection from \
+                 LOCK to UNLOCK, and not one of a pool for each command"
+            ));
+        }
+        let state = self.shared.state();
+        state.check(id)?;
+        Ok(state)
+    }
+}
+
+impl State {
+    /// Refuses an id that was never issued.
+    fn check(&self, id: Id) -> Result<(), Refusal> {
+        if (1..=self.last).contains(&id.number) { Ok(()) } else { Err(no_lease(id)) }
+    }
+}
+
+fn no_lease(id: Id) -> Refusal {
+    format!("ERR there is no lease {id}")
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        lock(&self.clients.connected).remove(&self.number);
+        let leases = std::mem::take(&mut self.shared.state().leases);
+        for lease in leases.into_values() {
+            // It goes on in the background.
+            drop(lease.release());
+        }
+    }
+}
+
+/// Lost leases of which the client is yet to be told. The core reports losses on a thread of its own.
+#[derive(Default)]
+pub(crate) struct Losses {
+    lost: Mutex<Vec<(Id, Error)>>,
+    pub(crate) notify: Notify,
+}
+
+impl Losses {
+    /// Reports the loss of the lease here, too.
+    pub(crate) fn watch(self: &Arc<Self>, id: Id, lease: &Lease) {
+        let losses = Arc::clone(self);
+        lease.on_lost(move |error| {
+            lock(&losses.lost).push((id, error));
+            losses.notify.notify_one();
+        });
+    }
+
+    pub(crate) fn take(&self) -> Vec<(Id, Error)> {
+        std::mem::take(&mut lock(&self.lost))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

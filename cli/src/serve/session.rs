@@ -1,0 +1,634 @@
+//! One connection: reads its requests, and answers them in order. Its end releases its leases, and cancels what it waits
+//! for, so it also watches for the end while a request waits.
+//!
+//! An idle connection has no buffer: there may be thousands.
+
+use crate::acquiring::names;
+use crate::output::json;
+use crate::serve::clients::{Clients, Connection, Losses, Peer};
+use crate::serve::command::{self, Command, Id, Options, Refusal};
+use crate::serve::wire::{self, MAX_REQUEST, Malformed, Replies};
+use quorlock::{Adoption, Client, Dialect, Error, Lease, Lock, OptionValue, Pending, Semaphore};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How much is read at once.
+const CHUNK: usize = 4096;
+/// How many bytes of replies are collected before they are written, and of handled requests before they are removed.
+const BATCH: usize = 16 * 1024;
+/// How long a client may take to read what was written.
+const SLOWEST: Duration = Duration::from_secs(10);
+
+const CLOSING: &str = "CLOSED the daemon is about to end";
+
+/// What the core calls a lease of another connection.
+const ANOTHER_LEASE: &str = "another lease of this client";
+
+/// What all connections share.
+pub(crate) struct Daemon {
+    pub(crate) client: Client,
+    pub(crate) clients: Arc<Clients>,
+    /// The most leases of one connection.
+    pub(crate) max_leases: usize,
+    /// The longest time that a client may hold a lease; `None` for no limit.
+    pub(crate) max_hold: Option<Duration>,
+    /// The name of this host, for holder names.
+    pub(crate) host: String,
+    /// Whether the daemon is about to end.
+    pub(crate) draining: watch::Receiver<bool>,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The client has closed it, or asked for its end.
+    Gone,
+    /// The client sent something that is no request.
+    Malformed(Malformed),
+    /// The client did not read its replies.
+    Slow,
+    /// The daemon is about to end, and the connection has no lease.
+    Drained,
+}
+
+/// Why a request has no result.
+enum Stop {
+    /// The reply is this error.
+    Refused(Refusal),
+    /// The connection has ended.
+    Ended(End),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Refused(error_text(&error))
+    }
+}
+
+impl From<End> for Stop {
+    fn from(end: End) -> Self {
+        Self::Ended(end)
+    }
+}
+
+/// A connection with its buffers.
+pub(crate) struct Session {
+    daemon: Arc<Daemon>,
+    connection: Connection,
+    stream: UnixStream,
+    draining: watch::Receiver<bool>,
+    losses: Arc<Losses>,
+    /// What was received, and not handled yet.
+    input: Vec<u8>,
+    replies: Replies,
+}
+
+impl Session {
+    pub(crate) fn new(daemon: Arc<Daemon>, stream: UnixStream) -> Self {
+        let peer = stream.peer_cred().map_or_else(
+            |_| Peer::default(),
+            |peer| Peer { pid: peer.pid().filter(|pid| *pid > 0), uid: Some(peer.uid()) },
+        );
+        let connection = daemon.clients.connect(peer);
+        let draining = daemon.draining.clone();
+        let (losses, input, replies) = Default::default();
+        Self { daemon, connection, stream, draining, losses, input, replies }
+    }
+
+    /// Handles requests until the connection ends. Dropping the future ends it, too.
+    pub(crate) async fn run(mut self) -> End {
+        loop {
+            if let Err(end) = self.turn().await {
+                // A client that has pipelined requests may still read the replies.
+                if let End::Malformed(what) = end {
+                    self.replies.error(&format!("ERR Protocol error: {what}"));
+                }
+                if end != End::Slow {
+                    let _ = self.flush().await;
+                }
+                return end;
+            }
+        }
+    }
+
+    /// Waits for requests, and handles all that have arrived.
+    async fn turn(&mut self) -> Result<(), End> {
+        self.next_input().await?;
+        let mut at = 0;
+        while let Some(length) = wire::request_length(&self.input[at..]).map_err(End::Malformed)? {
+            let words = wire::words(&self.input[at..at + length]).map_err(End::Malformed)?;
+            at += length;
+            if at == self.input.len() || at >= BATCH {
+                self.input.drain(..at);
+                at = 0;
+            }
+            self.handle(words).await?;
+            // Many requests that need no node must not keep leases from being renewed.
+            tokio::task::consume_budget().await;
+            if self.replies.bytes.len() >= BATCH {
+                self.flush().await?;
+            }
+        }
+        self.input.drain(..at);
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
+        self.flush().await?;
+        self.replies.bytes = Vec::new();
+        Ok(())
+    }
+
+    /// Waits for input while no request is in progress.
+    async fn next_input(&mut self) -> Result<(), End> {
+        loop {
+            let may_end = self.connection.leases() == 0;
+            tokio::select! {
+                biased;
+                read = read_some(&mut self.stream, &mut self.input) => return read,
+                () = self.losses.notify.notified(), if self.replies.is_resp3 => {
+                    self.push_losses();
+                    self.flush().await?;
+                }
+                () = drained(&mut self.draining), if may_end => {
+                    return Err(End::Drained);
+                }
+            }
+        }
+    }
+
+    /// Waits for a result, unless the client goes away or, where `may_drain`, the daemon is about to end. Keeps what the
+    /// client sends meanwhile.
+    async fn attend<T>(&mut self, mut pending: Pending<T>, may_drain: bool) -> Result<T, Stop> {
+        self.flush().await?;
+        loop {
+            tokio::select! {
+                biased;
+                value = &mut pending => return Ok(value),
+                read = read_some(&mut self.stream, &mut self.input) => {
+                    read?;
+                    if self.input.len() > 2 * MAX_REQUEST {
+                        let what = "too much was sent behind a request that waits";
+                        return Err(End::Malformed(what).into());
+                    }
+                }
+                () = drained(&mut self.draining), if may_drain => {
+                    return Err(CLOSING.to_owned().into());
+                }
+                () = self.losses.notify.notified(), if self.replies.is_resp3 => {
+                    self.push_losses();
+                    self.flush().await?;
+                }
+            }
+        }
+    }
+
+    /// Writes all replies.
+    async fn flush(&mut self) -> Result<(), End> {
+        if self.replies.bytes.is_empty() {
+            return Ok(());
+        }
+        let written = match self.stream.try_write(&self.replies.bytes) {
+            Ok(written) => written,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
+            Err(_) => return Err(End::Gone),
+        };
+        if written < self.replies.bytes.len() {
+            self.write_slowly(written).await?;
+        }
+        self.replies.bytes.clear();
+        Ok(())
+    }
+
+    /// Writes the replies from this byte on to a client that does not read fast enough.
+    async fn write_slowly(&mut self, from: usize) -> Result<(), End> {
+        for chunk in self.replies.bytes[from..].chunks(BATCH) {
+            match timeout(SLOWEST, self.stream.write_all(chunk)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(End::Gone),
+                Err(_) => return Err(End::Slow),
+            }
+        }
+        Ok(())
+    }
+
+    fn push_losses(&mut self) {
+        for (id, error) in self.losses.take() {
+            self.replies.push(3);
+            self.replies.bulk(b"lost");
+            self.replies.bulk(id.to_string().as_bytes());
+            self.replies.bulk(error_text(&error).as_bytes());
+        }
+    }
+
+    /// Answers a request.
+    async fn handle(&mut self, words: Vec<Vec<u8>>) -> Result<(), End> {
+        let answered = match command::parse(words) {
+            Ok(command) => self.answer(command).await,
+            Err(refusal) => Err(refusal.into()),
+        };
+        match answered {
+            Ok(()) => {}
+            Err(Stop::Refused(refusal)) => self.replies.error(&refusal),
+            Err(Stop::Ended(end)) => return Err(end),
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, command: Command) -> Result<(), Stop> {
+        match command {
+            Command::Lock { resources, options } => self.lock(resources, options).await?,
+            Command::Adopt { text, options } => {
+                let adoption = self.daemon.client.adopt(&text);
+                let set = |adoption: Adoption, (name, value): (&str, _)| {
+                    adoption.option(Dialect::Resp, name, &value)
+                };
+                let adoption = self.complete(options)?.into_iter().fold(adoption, set);
+                let resources = adoption.resources().to_vec();
+                self.acquire(&resources, || adoption.acquire()).await?;
+            }
+            Command::Unlock(id) => {
+                let is_released = match self.connection.take(id)? {
+                    Some(lease) => self.attend(lease.release(), false).await?,
+                    None => false,
+                };
+                self.replies.integer(is_released.into());
+            }
+            Command::Extend { id, ttl } => {
+                let lease = self.held(id)?;
+                let extending = lease.extend_by(Dialect::Resp, ttl.as_ref());
+                self.attend(extending, false).await??;
+                self.replies.integer(valid_for(&lease));
+            }
+            Command::Check(id) => {
+                let lease = self.held(id)?;
+                lease.check()?;
+                self.replies.integer(valid_for(&lease));
+            }
+            Command::Detach { id, within } => {
+                let detaching = self.held(id)?.detach_by(Dialect::Resp, within.as_ref());
+                let detached = self.attend(detaching, false).await??;
+                let _ = self.connection.take(id);
+                self.replies.bulk(detached.into_text().as_bytes());
+            }
+            Command::Lost(id) => {
+                let loss = match self.daemon.clients.find(id)? {
+                    Some(lease) => self.attend(lease.lost(), false).await?,
+                    None => None,
+                };
+                match loss {
+                    Some(error) => self.replies.bulk(error_text(&error).as_bytes()),
+                    None => self.replies.null(),
+                }
+            }
+            Command::Status { resource, limit: None } => {
+                let asking = self.daemon.client.status(resource);
+                let status = self.attend(asking, false).await??;
+                self.replies.bulk(json(&[status]).as_bytes());
+            }
+            Command::Status { resource, limit: Some(limit) } => {
+                let client = &self.daemon.client;
+                let asking = client.semaphore_as(Dialect::Resp, resource, &limit).status();
+                let status = self.attend(asking, false).await??;
+                self.replies.bulk(json(&[status]).as_bytes());
+            }
+            Command::Quit => {
+                self.replies.simple("OK");
+                return Err(End::Gone.into());
+            }
+            other => self.answer_at_once(other),
+        }
+        Ok(())
+    }
+
+    /// Answers a command that needs no node.
+    fn answer_at_once(&mut self, command: Command) {
+        let replies = &mut self.replies;
+        match command {
+            Command::Ping(None) => replies.simple("PONG"),
+            Command::Ping(Some(text)) | Command::Echo(text) => replies.bulk(&text),
+            Command::Hello { version, name } => self.hello(version, name),
+            Command::SetName(name) => {
+                self.connection.set_name(name);
+                replies.simple("OK");
+            }
+            Command::GetName => match self.connection.name() {
+                name if name.is_empty() => replies.null(),
+                name => replies.bulk(name.as_bytes()),
+            },
+            Command::ClientId => replies.integer(self.connection.number),
+            Command::StatusOfAll => {
+                let is_draining = *self.draining.borrow();
+                let described = self.daemon.clients.describe(&self.daemon.client, is_draining);
+                replies.bulk(described.as_bytes());
+            }
+            Command::Metrics => {
+                replies.bulk(self.daemon.client.stats().to_prometheus().as_bytes());
+            }
+            Command::Info => {
+                let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
+                let text = format!(
+                    "# Server\r\nserver:quorlock\r\nquorlock_version:{version}\r\nprocess_id:{pid}\r\n"
+                );
+                replies.bulk(text.as_bytes());
+            }
+            Command::NoneKnown => replies.array(0),
+            Command::Reset => {
+                replies.is_resp3 = false;
+                self.connection.set_name(String::new());
+                replies.simple("RESET");
+            }
+            _ => replies.simple("OK"),
+        }
+    }
+
+    /// Answers `HELLO` as Redis does.
+    fn hello(&mut self, version: Option<u8>, name: Option<String>) {
+        let replies = &mut self.replies;
+        if let Some(version) = version {
+            replies.is_resp3 = version == 3;
+        }
+        if let Some(name) = name {
+            self.connection.set_name(name);
+        }
+        replies.map(7);
+        let version = if replies.is_resp3 { 3 } else { 2 };
+        for (key, number) in [("proto", version), ("id", self.connection.number)] {
+            replies.bulk(key.as_bytes());
+            replies.integer(number);
+        }
+        let own = env!("CARGO_PKG_VERSION");
+        let texts =
+            [("server", "quorlock"), ("version", own), ("mode", "standalone"), ("role", "master")];
+        for (key, text) in texts {
+            replies.bulk(key.as_bytes());
+            replies.bulk(text.as_bytes());
+        }
+        replies.bulk(b"modules");
+        replies.array(0);
+    }
+
+    async fn lock(&mut self, resources: Vec<String>, options: Options) -> Result<(), Stop> {
+        let mut options = self.complete(options)?;
+        let has = |name: &str| options.iter().position(|(given, _)| *given == name);
+        let client = &self.daemon.client;
+        let Some(limit) = has("LIMIT") else {
+            if has("PERMITS").is_some() {
+                return Err("CONFIG PERMITS needs LIMIT".to_owned().into());
+            }
+            let set =
+                |lock: Lock, (name, value): (&str, _)| lock.option(Dialect::Resp, name, &value);
+            let lock = options.into_iter().fold(client.lock(&*resources), set);
+            return self.acquire(&resources, || lock.acquire()).await;
+        };
+        let [resource] = &*resources else {
+            return Err(
+                "CONFIG LIMIT takes one resource: a semaphore has permits of a single resource"
+                    .to_owned()
+                    .into(),
+            );
+        };
+        let (_, limit) = options.remove(limit);
+        let set = |semaphore: Semaphore, (name, value): (&str, _)| {
+            semaphore.option(Dialect::Resp, name, &value)
+        };
+        let semaphore = client.semaphore_as(Dialect::Resp, resource, &limit);
+        let semaphore = options.into_iter().fold(semaphore, set);
+        self.acquire(&resources, || semaphore.acquire()).await
+    }
+
+    /// Acquires a lease for this connection, and replies with its id.
+    async fn acquire(
+        &mut self,
+        resources: &[String],
+        begin: impl FnOnce() -> Pending<quorlock::Result<Lease>>,
+    ) -> Result<(), Stop> {
+        if *self.draining.borrow() {
+            return Err(CLOSING.to_owned().into());
+        }
+        let most = self.daemon.max_leases;
+        if self.connection.leases() >= most {
+            return Err(format!(
+                "ERR the connection has {most} leases, and may not have more: UNLOCK also those that were lost"
+            )
+            .into());
+        }
+        self.connection.set_waiting(Some(names(resources)));
+        let acquired = self.attend(begin(), true).await;
+        self.connection.set_waiting(None);
+        let (id, lease) = self.connection.add(acquired??);
+        if self.replies.is_resp3 {
+            self.losses.watch(id, &lease);
+        }
+        let (fence, slots) = (lease.fences().next().map_or(0, |(_, fence)| fence), lease.slots());
+        let replies = &mut self.replies;
+        replies.array(if slots.is_empty() { 3 } else { 4 });
+        replies.bulk(id.to_string().as_bytes());
+        replies.integer(fence);
+        replies.integer(valid_for(&lease));
+        if !slots.is_empty() {
+            replies.array(slots.len());
+            slots.into_iter().for_each(|slot| replies.integer(slot.into()));
+        }
+        Ok(())
+    }
+
+    /// Returns the options with the holder's name, unless one is given. Refuses to hold for longer than the daemon allows.
+    fn complete(&self, mut options: Options) -> Result<Options, Refusal> {
+        if let Some((_, hold)) = options.iter().find(|(name, _)| *name == "MAXHOLD")
+            && let Some(most) = self.daemon.max_hold
+        {
+            let is_longer = match hold {
+                OptionValue::Null => true,
+                OptionValue::Number(milliseconds) => *milliseconds > most.as_secs_f64() * 1e3,
+                _ => false,
+            };
+            if is_longer {
+                let most = most.as_millis();
+                return Err(format!(
+                    "CONFIG MAXHOLD must be at most {most} ms, the --max-hold of the daemon"
+                ));
+            }
+        }
+        if !options.iter().any(|(name, _)| *name == "HOLDER") {
+            options.push(("HOLDER", OptionValue::Text(self.holder())));
+        }
+        Ok(options)
+    }
+
+    /// Returns the default name of a holder: the host, and the name of the client or of its process.
+    fn holder(&self) -> String {
+        let (host, name) = (&self.daemon.host, self.connection.name());
+        match self.connection.peer().pid {
+            _ if !name.is_empty() => format!("{host}:{name}"),
+            Some(pid) => format!("{host}:{pid}"),
+            // The process is of another namespace.
+            None => format!("{host}:connection-{}", self.connection.number),
+        }
+    }
+
+    /// Returns a lease of this connection that was not released.
+    fn held(&self, id: Id) -> Result<Arc<Lease>, Refusal> {
+        let ended = || format!("LEASELOST lease {id} was released or detached");
+        self.connection.own(id)?.ok_or_else(ended)
+    }
+}
+
+/// Waits until the daemon is about to end.
+async fn drained(draining: &mut watch::Receiver<bool>) {
+    // An error means that the daemon has ended.
+    let _ = draining.wait_for(|is_draining| *is_draining).await;
+}
+
+/// Waits for input, and reads it. Reads no more than [`CHUNK`], so that no client takes all the time.
+async fn read_some(stream: &mut UnixStream, input: &mut Vec<u8>) -> Result<(), End> {
+    stream.readable().await.map_err(|_| End::Gone)?;
+    input.reserve(CHUNK);
+    match (&mut *stream).take(CHUNK as u64).read_buf(input).await {
+        Ok(0) | Err(_) => Err(End::Gone),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Returns for how many milliseconds the lease is certainly valid.
+fn valid_for(lease: &Lease) -> u64 {
+    u64::try_from(lease.remaining().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns an error as clients get it: its code without underscores, and its message.
+fn error_text(error: &Error) -> String {
+    let (code, mut text) = (error.code().as_str().replace('_', ""), error.to_string());
+    // All connections share one client of the core.
+    if let Some(holder) = error.holder() {
+        text = text.replacen(ANOTHER_LEASE, &format!("{holder}, through the same daemon"), 1);
+    }
+    format!("{code} {text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::JoinHandle;
+
+    /// A daemon whose nodes are in memory, under names of this test.
+    struct Served {
+        daemon: Arc<Daemon>,
+        drainer: watch::Sender<bool>,
+    }
+
+    impl Served {
+        fn new(test: &str) -> Self {
+            let nodes = ["a", "b", "c"].map(|name| format!("memory://{test}-{name}"));
+            let client = Client::builder().nodes(nodes).build().expect("a client");
+            let (drainer, draining) = watch::channel(false);
+            let daemon = Daemon {
+                client,
+                clients: Arc::default(),
+                max_leases: 10,
+                max_hold: Some(Duration::from_secs(60)),
+                host: "host".to_owned(),
+                draining,
+            };
+            Self { daemon: Arc::new(daemon), drainer }
+        }
+
+        /// Opens a connection.
+        fn connect(&self) -> (UnixStream, JoinHandle<End>) {
+            let (ours, theirs) = UnixStream::pair().expect("two sockets");
+            (ours, tokio::spawn(Session::new(Arc::clone(&self.daemon), theirs).run()))
+        }
+
+        async fn is_held(&self, resource: &str) -> bool {
+            self.daemon.client.lock(resource).locked().await.expect("an answer")
+        }
+    }
+
+    async fn ask(stream: &mut UnixStream, line: &str) -> String {
+        let mut request = Replies::default();
+        let words: Vec<_> = line.split(' ').collect();
+        request.array(words.len());
+        words.iter().for_each(|word| request.bulk(word.as_bytes()));
+        stream.write_all(&request.bytes).await.expect("an open connection");
+        let mut reply = Vec::with_capacity(CHUNK);
+        stream.read_buf(&mut reply).await.expect("a reply");
+        String::from_utf8(reply).expect("text")
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_releases_its_leases() {
+        let served = Served::new("release");
+        let (mut holder, ended) = served.connect();
+        assert!(ask(&mut holder, "LOCK r").await.starts_with("*3\r\n$3\r\n1-1\r\n:"));
+        assert!(served.is_held("r").await);
+        drop(holder);
+        assert_eq!(ended.await.expect("an end"), End::Gone);
+        // The ttl is 10 s.
+        let lock = served.daemon.client.lock("r").wait(Duration::from_secs(5));
+        lock.acquire().await.expect("it was released").release().await;
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_cancels_its_lock() {
+        let served = Served::new("cancel");
+        let (mut holder, _) = served.connect();
+        ask(&mut holder, "LOCK r").await;
+        let (mut waiter, ended) = served.connect();
+        assert!(
+            ask(&mut waiter, "LOCK r WAIT 0").await.starts_with("-TIMEOUT \"r\" is held by host:")
+        );
+        // The request behind it does not hide the end.
+        let requests =
+            b"*4\r\n$4\r\nLOCK\r\n$1\r\nr\r\n$4\r\nWAIT\r\n$7\r\nFOREVER\r\n*1\r\n$4\r\nPING\r\n";
+        waiter.write_all(requests).await.expect("an open connection");
+        drop(waiter);
+        let ended = timeout(Duration::from_secs(30), ended).await.expect("it ends in time");
+        assert_eq!(ended.expect("an end"), End::Gone);
+        assert_eq!(served.daemon.clients.count(), 1);
+        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+    }
+
+    #[tokio::test]
+    async fn the_id_of_another_connection_is_refused() {
+        let served = Served::new("foreign");
+        let ((mut holder, _), (mut other, _)) = (served.connect(), served.connect());
+        ask(&mut holder, "LOCK r").await;
+        for command in ["UNLOCK", "EXTEND", "CHECK", "DETACH"] {
+            let reply = ask(&mut other, &format!("{command} 1-1")).await;
+            assert!(reply.starts_with("-ERR lease 1-1 belongs to another connection"), "{reply}");
+        }
+        assert!(served.is_held("r").await);
+        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+    }
+
+    #[tokio::test]
+    async fn a_client_cannot_hold_longer_than_the_daemon_allows() {
+        let served = Served::new("hold");
+        let (mut client, _) = served.connect();
+        for hold in ["60001", "FOREVER"] {
+            let reply = ask(&mut client, &format!("LOCK r MAXHOLD {hold}")).await;
+            assert!(reply.starts_with("-CONFIG MAXHOLD must be at most 60000 ms"), "{reply}");
+        }
+        assert!(ask(&mut client, "LOCK r MAXHOLD 60000").await.starts_with("*3"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_leases_ends_when_the_daemon_drains() {
+        let served = Served::new("drain");
+        let ((mut holder, held), (_idle, ended)) = (served.connect(), served.connect());
+        ask(&mut holder, "LOCK r").await;
+        served.drainer.send_replace(true);
+        assert_eq!(ended.await.expect("an end"), End::Drained);
+        assert!(ask(&mut holder, "LOCK s").await.starts_with("-CLOSED "));
+        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+        assert_eq!(held.await.expect("an end"), End::Drained);
+    }
+}

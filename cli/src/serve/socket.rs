@@ -1,0 +1,235 @@
+//! The socket of the daemon: its path, its permissions, and how a service manager passes it on.
+//!
+//! The file must never be open to more users than asked for, and a daemon must never take the path of a live one.
+
+use crate::args::Serve;
+use crate::output::Failure;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Resource, getrlimit, setrlimit, umask};
+use std::env;
+use std::ffi::CString;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::{FromRawFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The first file that a service manager passes on: see sd_listen_fds(3).
+const FIRST_PASSED: RawFd = 3;
+/// How long another daemon may take to bind a socket in the same directory.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A socket that listens.
+pub(crate) struct Socket {
+    pub(crate) listener: UnixListener,
+    /// The path, for people.
+    pub(crate) name: String,
+    /// The file to remove at the end; `None` if it belongs to a service manager.
+    file: Option<SocketFile>,
+}
+
+struct SocketFile {
+    path: PathBuf,
+    /// The device and the number of the file, which tell it from one that has replaced it.
+    identity: (u64, u64),
+}
+
+impl Socket {
+    /// Returns the socket of the service manager, or else a new one.
+    pub(crate) fn open(wanted: &Serve) -> Result<Self, Failure> {
+        if let Some(listener) = passed_on()? {
+            let address = listener.local_addr().ok();
+            let path = address.as_ref().and_then(|address| address.as_pathname());
+            let name =
+                path.map_or_else(|| "a socket".to_owned(), |path| path.display().to_string());
+            return Ok(Self { listener, name, file: None });
+        }
+        let path = wanted.socket.clone().map_or_else(default_path, Ok)?;
+        let (listener, identity) = bind(&path, wanted)?;
+        let name = path.display().to_string();
+        Ok(Self { listener, name, file: Some(SocketFile { path, identity }) })
+    }
+
+    /// Removes the file, unless another one has replaced it. Call it while the socket listens, so that no other daemon takes
+    /// the path in the meantime.
+    pub(crate) fn remove_file(&mut self) {
+        if let Some(SocketFile { path, identity }) = self.file.take()
+            && identify(&path).is_ok_and(|found| found == identity)
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn wrong(message: String) -> Failure {
+    Failure::Usage(message)
+}
+
+/// Returns the default of `--socket`. For root, makes its directory.
+fn default_path() -> Result<PathBuf, Failure> {
+    if rustix::process::geteuid().is_root() {
+        let directory = Path::new("/run/quorlock");
+        match fs::DirBuilder::new().mode(0o755).create(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Failure::own(&format!("cannot make {}", directory.display()), &error));
+            }
+            _ => return Ok(directory.join("quorlock.sock")),
+        }
+    }
+    match env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
+        Some(directory) => Ok(Path::new(&directory).join("quorlock.sock")),
+        None => Err(wrong(
+            "no path is given: use --socket PATH, because XDG_RUNTIME_DIR is not set".to_owned(),
+        )),
+    }
+}
+
+/// Binds a socket at the path, with the wanted mode and owner. Replaces the file of a daemon that is gone.
+fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)), Failure> {
+    let owner = wanted.owner.as_deref().map(|name| number_of(name, "--owner", user)).transpose()?;
+    let group =
+        wanted.group.as_deref().map(|name| number_of(name, "--group", group)).transpose()?;
+    let failed = |error| Failure::own(&format!("cannot listen on {}", path.display()), &error);
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    // Two daemons that start at the same time would otherwise both replace the file of a third one.
+    let directory = File::open(directory).map_err(failed)?;
+    lock(&directory).map_err(failed)?;
+    remove_stale(path)?;
+    // The file is open to nobody until its owner is set.
+    let before = umask(rustix::fs::Mode::from_bits_retain(0o777));
+    let bound = UnixListener::bind(path);
+    umask(before);
+    let listener = bound.map_err(failed)?;
+    let prepared = chown(path, owner, group)
+        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(wanted.file_mode)))
+        .and_then(|()| identify(path));
+    match prepared {
+        Ok(identity) => Ok((listener, identity)),
+        Err(error) => {
+            let _ = fs::remove_file(path);
+            Err(failed(error))
+        }
+    }
+}
+
+/// Locks the directory until the file is closed.
+fn lock(directory: &File) -> io::Result<()> {
+    let began = Instant::now();
+    loop {
+        match flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::other("another process has locked its directory"));
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Removes the socket file of a daemon that is gone.
+fn remove_stale(path: &Path) -> Result<(), Failure> {
+    let name = path.display();
+    let failed = |error| Failure::own(&format!("cannot listen on {name}"), &error);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(wrong(format!("{name} exists, and is not a socket")));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+        Ok(_) => Err(wrong(format!("another process listens on {name}"))),
+    }
+}
+
+fn identify(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// Returns the number of a user or a group, given as its name or as the number itself.
+fn number_of(
+    given: &str,
+    flag: &str,
+    look_up: fn(&CString) -> Option<u32>,
+) -> Result<u32, Failure> {
+    if let Ok(number) = given.parse() {
+        return Ok(number);
+    }
+    let found = CString::new(given).ok().and_then(|name| look_up(&name));
+    found.ok_or_else(|| wrong(format!("{flag}: there is no {given}")))
+}
+
+#[expect(unsafe_code, reason = "getpwnam(3)")]
+fn user(name: &CString) -> Option<u32> {
+    // SAFETY: the result is read at once, and nothing else in this process asks for users meanwhile.
+    unsafe { libc::getpwnam(name.as_ptr()).as_ref() }.map(|user| user.pw_uid)
+}
+
+#[expect(unsafe_code, reason = "getgrnam(3)")]
+fn group(name: &CString) -> Option<u32> {
+    // SAFETY: the result is read at once, and nothing else in this process asks for groups meanwhile.
+    unsafe { libc::getgrnam(name.as_ptr()).as_ref() }.map(|group| group.gr_gid)
+}
+
+/// Returns the socket that the service manager has passed on, if it has.
+#[expect(unsafe_code, reason = "a file by its number")]
+fn passed_on() -> Result<Option<UnixListener>, Failure> {
+    let variable = |name| env::var(name).ok();
+    if variable("LISTEN_PID") != Some(std::process::id().to_string()) {
+        return Ok(None);
+    }
+    match variable("LISTEN_FDS").as_deref() {
+        None | Some("0") => return Ok(None),
+        Some("1") => {}
+        Some(_) => return Err(wrong("LISTEN_FDS: exactly one socket can be passed on".to_owned())),
+    }
+    // SAFETY: the service manager has opened the file for this process, and nothing else uses it.
+    let listener = unsafe { UnixListener::from_raw_fd(FIRST_PASSED) };
+    let prepared = listener
+        .local_addr()
+        .and_then(|_| Ok(rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC)?));
+    match prepared {
+        Ok(()) => Ok(Some(listener)),
+        Err(error) => Err(wrong(format!("LISTEN_FDS: not a Unix socket: {error}"))),
+    }
+}
+
+/// Tells the service manager about the state of this process, if it wants to know: see sd_notify(3).
+pub(crate) fn notify(state: &str) {
+    let Some(address) = env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    #[cfg(target_os = "linux")]
+    if let Some(name) = address.to_str().and_then(|address| address.strip_prefix('@')) {
+        use std::os::linux::net::SocketAddrExt;
+        if let Ok(address) = std::os::unix::net::SocketAddr::from_abstract_name(name) {
+            let _ = socket.send_to_addr(state.as_bytes(), &address);
+        }
+        return;
+    }
+    let _ = socket.send_to(state.as_bytes(), address);
+}
+
+/// Raises the limit of open files as far as it goes, because each client is one. Returns the limit.
+pub(crate) fn raise_file_limit() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let before = limit.current;
+        limit.current = limit.maximum;
+        if setrlimit(Resource::Nofile, limit).is_err() {
+            limit.current = before;
+        }
+    }
+    limit.current.unwrap_or(u64::MAX)
+}
