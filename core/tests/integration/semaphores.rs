@@ -19,6 +19,12 @@ fn client(servers: &Servers) -> Client {
     builder.node_timeout(TIMEOUT).build().unwrap()
 }
 
+/// A client whose waiters try again only if they are notified, and stay in the queues.
+fn patient(servers: &Servers) -> Client {
+    let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait_forever();
+    builder.node_timeout(TIMEOUT).retry_delay(LONG, LONG).build().unwrap()
+}
+
 fn acquire(semaphore: &Semaphore) -> Lease {
     wait(semaphore.acquire()).unwrap()
 }
@@ -129,10 +135,7 @@ fn waiter_for_several_permits_is_not_overtaken() {
 fn release_notifies_the_next_waiter_with_the_slot() {
     let servers = Servers::start(3);
     let (one, two) = (client(&servers), client(&servers));
-    // Without a notification, a waiter tries again after half an hour.
-    let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait_forever();
-    let slow = Duration::from_secs(1_800);
-    let patient = builder.node_timeout(TIMEOUT).retry_delay(slow, slow).build().unwrap();
+    let patient = patient(&servers);
     let mut held: BTreeMap<_, _> = (0..4)
         .map(|turn| acquire(&[&one, &two][turn % 2].semaphore("s", 4)))
         .map(|lease| (lease.only_slot().unwrap(), lease))
@@ -165,8 +168,7 @@ fn undo_of_an_earlier_round_does_not_put_the_winner_back_into_a_queue() {
     let servers = Servers::start(3);
     let client = client(&servers);
     let _held = acquire(&client.semaphore("s", 2).permits(2));
-    let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait_forever();
-    let patient = builder.node_timeout(TIMEOUT).retry_delay(LONG, LONG).build().unwrap();
+    let patient = patient(&servers);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| acquire(&patient.semaphore("s", 2)));
         wait_for_waiters(&servers, 1);
@@ -197,7 +199,8 @@ fn undo_of_an_earlier_round_does_not_put_the_winner_back_into_a_queue() {
 #[test]
 fn winner_leaves_the_queue_of_a_node_that_refused_it() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = patient(&servers);
     let lease = acquire(&one.semaphore("s", 1));
     thread::scope(|scope| {
         let waiting = scope.spawn(|| acquire(&two.semaphore("s", 1)));
