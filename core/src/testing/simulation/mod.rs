@@ -29,6 +29,7 @@ mod program;
 mod scenario;
 mod semaphores;
 mod steps;
+mod usage;
 mod waiting;
 mod witness;
 mod world;

@@ -26,18 +26,18 @@ const AT_ONCE: Duration = Duration::from_millis(15);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// A world without random faults.
-struct Calm {
+pub(super) struct Calm {
     world: Arc<World>,
 }
 
 /// A process with one client.
 #[derive(Clone)]
-struct Peer {
+pub(super) struct Peer {
     process: Arc<Process>,
     client: Client,
 }
 
-fn calm<F: Future<Output = ()>>(story: impl FnOnce(Calm) -> F) {
+pub(super) fn calm<F: Future<Output = ()>>(story: impl FnOnce(Calm) -> F) {
     in_virtual_time(async {
         // The nodes' clocks differ by seconds, which must make no difference.
         let node = |number| Node::new(number, 1.0, 3_000_000 * number as i64);
@@ -62,7 +62,7 @@ impl Calm {
         Peer { process, client }
     }
 
-    fn peers(&self, count: usize) -> Vec<Peer> {
+    pub(super) fn peers(&self, count: usize) -> Vec<Peer> {
         (0..count).map(|number| self.peer(number)).collect()
     }
 
@@ -92,7 +92,27 @@ impl Peer {
         self.acquire(resources, 60 * SECOND).await.expect("no panic").expect("it is granted")
     }
 
-    async fn release(&self, lease: Lease) {
+    /// The same process, with another client.
+    pub(super) fn with_retry_delay(self, (shortest, longest): (u32, u32)) -> Self {
+        let client = within(&self.process, || {
+            let nodes = (0..NODES).map(|number| format!("memory://{number}"));
+            let builder = Client::builder().nodes(nodes).wait(60 * SECOND);
+            let builder = builder.retry_delay(shortest * MILLISECOND, longest * MILLISECOND);
+            builder.build().expect("valid")
+        });
+        Self { client, ..self }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.process.world.elapsed()
+    }
+
+    pub(super) async fn get_permit(&self, resource: &str, limit: u32) -> Lease {
+        let acquiring = within(&self.process, || self.client.semaphore(resource, limit).acquire());
+        self.process.spawn(acquiring).await.expect("no panic").expect("it is granted")
+    }
+
+    pub(super) async fn release(&self, lease: Lease) {
         let releasing = within(&self.process, || lease.release());
         assert!(releasing.await, "it is held");
     }
