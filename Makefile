@@ -13,7 +13,7 @@ SOLVERS := $(STAMPS)/solvers
 # The cargo profile of what `make build` puts in place: `quick`, or `release` to measure it.
 PROFILE := quick
 
-.PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-examples \
+.PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
     model proof proof-second tie simulate chaos mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores packages test-packages licenses version home docs lint rooms clean redis
 
 help:
@@ -114,6 +114,10 @@ test-rolling: build redis
 # What they run on, apart from .venv and node_modules; their tests install it, too.
 examples: $(STAMPS)/venv
 	$(BIN)/python tests/examples/installing.py
+
+# All of them: a client that cannot be installed is a failure here.
+test-clients: build redis
+	CLIENTS=all $(BIN)/python -m pytest -q tests/serve
 
 test-examples: build redis
 	$(BIN)/python -m pytest -q $(PYTEST_PARALLEL) tests/examples
