@@ -34,6 +34,7 @@ OPTIONS = [
         "hand-over",
         "leader-election",
         "semaphores",
+        "serve",
         "worker",
     ],
 )
