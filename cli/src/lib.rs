@@ -22,6 +22,11 @@ mod signals;
 mod status;
 mod watch;
 
+/// The entry point of a fuzz target in `fuzz/`; not part of the public API.
+#[cfg(all(unix, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use serve::fuzzing::requests;
+
 use args::{Arguments, Command};
 use output::{Failure, Output};
 use std::ffi::OsString;
@@ -38,7 +43,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     };
     signals::reset();
     let output = Output::new(&output);
-    let result = on_runtime(async {
+    let is_daemon = matches!(command, Command::Serve(_));
+    let work = async {
         match command {
             Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
             Command::Acquire(wanted) => lease::acquire(&nodes, &wanted, &output).await,
@@ -53,7 +59,13 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
             Command::Completions { shell } => manual::completions(shell, &output),
             Command::Man { command } => manual::page(command.as_deref(), &output),
         }
-    });
+    };
+    // Each request to the daemon needs the client, so both are on the client's runtime.
+    let result = if is_daemon {
+        quorlock::drive(work).unwrap_or_else(|error| Err(error.into()))
+    } else {
+        on_runtime(work)
+    };
     result.unwrap_or_else(|failure| output.fail(&failure))
 }
 

@@ -36,6 +36,7 @@ CHECKS = {
     "tie": ([], []),
     "test_nodes": ([*CORE, "--test", "test_nodes"], []),
     "integration": ([*CORE, "--test", "integration"], []),
+    "serve": (["-p", "quorlock-cli", "--lib"], ["serve::"]),
 }
 """The checks, in the order in which they run: the cargo target, and the filter for its tests.
 `tie` is a program in Python, which builds what it needs.
@@ -121,10 +122,10 @@ def checks_for(mutant: dict[str, Any]) -> list[str]:
     if "check" in mutant:
         return [mutant["check"]]
     file = mutant["file"]
-    # The check `interleavings` runs only for mutants that name it.
-    excluded = (
-        {"interleavings"} if file.startswith(MODELLED) else {"interleavings", "model", "protocol"}
-    )
+    # The checks `interleavings` and `serve` run only for mutants that name them.
+    excluded = {"interleavings", "serve"}
+    if not file.startswith(MODELLED):
+        excluded |= {"model", "protocol"}
     if file.startswith(REAL_SERVERS_ONLY):
         excluded |= {"simulation", "tie"}
     return [check for check in CHECKS if check not in excluded]

@@ -94,7 +94,9 @@ pub(crate) async fn serve(
         let left = daemon.clients.leases();
         if left > 0 {
             let limit = drain.map_or_else(String::new, |drain| format!(" for up to {}", show(drain)));
-            output.note(format_args!("waiting{limit} until {left} leases are released"));
+            output.note(format_args!(
+                "leases held: {left}; waiting for their release{limit}"
+            ));
         }
         tokio::select! {
             biased;

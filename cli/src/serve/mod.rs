@@ -11,6 +11,8 @@ pub(crate) mod clients;
 pub(crate) mod command;
 #[cfg(unix)]
 mod daemon;
+#[cfg(all(unix, any(test, feature = "fuzzing")))]
+pub(crate) mod fuzzing;
 #[cfg(not(unix))]
 mod other;
 #[cfg(unix)]

@@ -509,3 +509,119 @@ fn error_text(error: &Error) -> String {
     }
     format!("{code} {text}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::JoinHandle;
+
+    /// A daemon whose nodes are in memory, under names of this test.
+    struct Served {
+        daemon: Arc<Daemon>,
+        drainer: watch::Sender<bool>,
+    }
+
+    impl Served {
+        fn new(test: &str) -> Self {
+            let nodes = ["a", "b", "c"].map(|name| format!("memory://{test}-{name}"));
+            let client = Client::builder().nodes(nodes).build().expect("a client");
+            let (drainer, draining) = watch::channel(false);
+            let daemon = Daemon {
+                client,
+                clients: Arc::default(),
+                max_leases: 10,
+                max_hold: Some(Duration::from_secs(60)),
+                host: "host".to_owned(),
+                draining,
+            };
+            Self { daemon: Arc::new(daemon), drainer }
+        }
+
+        /// Opens a connection.
+        fn connect(&self) -> (UnixStream, JoinHandle<End>) {
+            let (ours, theirs) = UnixStream::pair().expect("two sockets");
+            (ours, tokio::spawn(Session::new(Arc::clone(&self.daemon), theirs).run()))
+        }
+
+        async fn is_held(&self, resource: &str) -> bool {
+            self.daemon.client.lock(resource).locked().await.expect("an answer")
+        }
+    }
+
+    async fn ask(stream: &mut UnixStream, line: &str) -> String {
+        let mut request = Replies::default();
+        let words: Vec<_> = line.split(' ').collect();
+        request.array(words.len());
+        words.iter().for_each(|word| request.bulk(word.as_bytes()));
+        stream.write_all(&request.bytes).await.expect("an open connection");
+        let mut reply = Vec::with_capacity(CHUNK);
+        stream.read_buf(&mut reply).await.expect("a reply");
+        String::from_utf8(reply).expect("text")
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_releases_its_leases() {
+        let served = Served::new("release");
+        let (mut holder, ended) = served.connect();
+        assert!(ask(&mut holder, "LOCK r").await.starts_with("*3\r\n$3\r\n1-1\r\n:"));
+        assert!(served.is_held("r").await);
+        drop(holder);
+        assert_eq!(ended.await.expect("an end"), End::Gone);
+        // The ttl is 10 s.
+        let lock = served.daemon.client.lock("r").wait(Duration::from_secs(5));
+        lock.acquire().await.expect("it was released").release().await;
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_cancels_its_lock() {
+        let served = Served::new("cancel");
+        let (mut holder, _) = served.connect();
+        ask(&mut holder, "LOCK r").await;
+        let (mut waiter, ended) = served.connect();
+        assert!(ask(&mut waiter, "LOCK r WAIT 0").await.starts_with("-TIMEOUT \"r\" is held by host:"));
+        // The request behind it does not hide the end.
+        let requests = b"*4\r\n$4\r\nLOCK\r\n$1\r\nr\r\n$4\r\nWAIT\r\n$7\r\nFOREVER\r\n*1\r\n$4\r\nPING\r\n";
+        waiter.write_all(requests).await.expect("an open connection");
+        drop(waiter);
+        let ended = timeout(Duration::from_secs(30), ended).await.expect("it ends in time");
+        assert_eq!(ended.expect("an end"), End::Gone);
+        assert_eq!(served.daemon.clients.count(), 1);
+        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+    }
+
+    #[tokio::test]
+    async fn the_id_of_another_connection_is_refused() {
+        let served = Served::new("foreign");
+        let ((mut holder, _), (mut other, _)) = (served.connect(), served.connect());
+        ask(&mut holder, "LOCK r").await;
+        for command in ["UNLOCK", "EXTEND", "CHECK", "DETACH"] {
+            let reply = ask(&mut other, &format!("{command} 1-1")).await;
+            assert!(reply.starts_with("-ERR lease 1-1 belongs to another connection"), "{reply}");
+        }
+        assert!(served.is_held("r").await);
+        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+    }
+
+    #[tokio::test]
+    async fn a_client_cannot_hold_longer_than_the_daemon_allows() {
+        let served = Served::new("hold");
+        let (mut client, _) = served.connect();
+        for hold in ["60001", "FOREVER"] {
+            let reply = ask(&mut client, &format!("LOCK r MAXHOLD {hold}")).await;
+            assert!(reply.starts_with("-CONFIG MAXHOLD must be at most 60000 ms"), "{reply}");
+        }
+        assert!(ask(&mut client, "LOCK r MAXHOLD 60000").await.starts_with("*3"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_leases_ends_when_the_daemon_drains() {
+        let served = Served::new("drain");
+        let ((mut holder, held), (_idle, ended)) = (served.connect(), served.connect());
+        ask(&mut holder, "LOCK r").await;
+        served.drainer.send_replace(true);
+        assert_eq!(ended.await.expect("an end"), End::Drained);
+        assert!(ask(&mut holder, "LOCK s").await.starts_with("-CLOSED "));
+        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+        assert_eq!(held.await.expect("an end"), End::Drained);
+    }
+}

@@ -96,6 +96,22 @@ where
     });
 }
 
+/// Runs a future on the calling thread, which drives quorlock's runtime meanwhile. So operations of a
+/// [`Client`](crate::Client) and the future, with the tasks that it spawns on tokio, do not have to wake one another's
+/// thread. For a program whose main loop is this future, such as `quorlock serve`. Neither it nor its tasks may block.
+///
+/// # Errors
+///
+/// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if the runtime cannot start.
+///
+/// # Panics
+///
+/// If it is called on a thread of an async executor.
+#[doc(hidden)]
+pub fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
+    executor().map(|executor| executor.drive(future))
+}
+
 /// Starts a task on the calling thread and moves it to the runtime when it first has to wait. Its
 /// requests are thus sent without waking another thread. The task must not block.
 pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
