@@ -34,7 +34,6 @@ OPTIONS = [
         "hand-over",
         "leader-election",
         "semaphores",
-        "serve",
         "worker",
     ],
 )
