@@ -14,7 +14,7 @@ SOLVERS := $(STAMPS)/solvers
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
-    model proof proof-second tie simulate chaos mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores packages test-packages licenses version home docs lint rooms clean redis
+    model proof proof-second tie simulate chaos chaos-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it (CHECK=tie: only that check)'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random, DETACHING=0.3: the share of leases that are handed over, then with 30 resources)'
+	@echo 'make chaos-serve  the same for a minute, with clients in Go and Java that lock through quorlock serve'
 	@echo 'make rooms   which room imports which, and import circles anywhere'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
@@ -145,6 +146,10 @@ mutants:
 # The run itself builds the Rust client, also in `make test`.
 chaos: build redis
 	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(if $(DETACHING),--detaching $(DETACHING))
+
+# With clients that lock through the daemon.
+chaos-serve: build redis
+	$(BIN)/python tests/chaos/run.py --serve --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) --out build/chaos-serve
 
 # Both measure what is published, and leave that in place until the next `make build`.
 # The report says what bench/results.json says; without `make bench` before, what is committed there.

@@ -31,7 +31,7 @@ CACHE = HERE.parents[1] / ".cache" / "serve"
 
 GO = replace(
     installing.GO,
-    inputs=["go.mod", "go.sum", "driver/main.go"],
+    inputs=["go.mod", "go.sum", "driver/main.go", "chaos/main.go"],
     steps=[["go", "build", "-o", "bin/", "./..."]],
     program=[CACHE / "go" / "bin" / "driver"],
     home=HERE,
@@ -40,7 +40,7 @@ GO = replace(
 _CLASSES = f"{CACHE / 'java/target/classes'}:{CACHE / 'java/target/dependency'}/*"
 JAVA = Ecosystem(
     directory="java",
-    inputs=["pom.xml", "src/main/java/Driver.java"],
+    inputs=["pom.xml", "src/main/java/Driver.java", "src/main/java/Chaos.java"],
     steps=[["mvn", "--quiet", "--batch-mode", "compile", "dependency:copy-dependencies"]],
     program=["java", "-XX:TieredStopAtLevel=1", "-cp", _CLASSES, "Driver"],
     home=HERE,
