@@ -368,14 +368,15 @@ pub(crate) struct Bench {
 /// A connection owns its leases: when it ends, they are released. Whoever may open the socket may lock.
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_AFTER_HELP)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "the daemon needs Unix sockets"))]
 pub(crate) struct Serve {
     /// The path of the socket. A service manager can pass on a socket instead [default: $XDG_RUNTIME_DIR/quorlock.sock;
     /// for root /run/quorlock/quorlock.sock]
     #[arg(long, value_name = "PATH", env = "QUORLOCK_SOCKET")]
     pub(crate) socket: Option<PathBuf>,
     /// The permissions of the socket's file, in octal
-    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
-    pub(crate) mode: u32,
+    #[arg(long = "mode", value_name = "MODE", default_value = "0600", value_parser = mode)]
+    pub(crate) file_mode: u32,
     /// The owner of the socket's file, by name or number [default: the user of this process]
     #[arg(long, value_name = "USER")]
     pub(crate) owner: Option<String>,

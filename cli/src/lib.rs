@@ -62,7 +62,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     };
     // Each request to the daemon needs the client, so both are on the client's runtime.
     let result = if is_daemon {
-        quorlock::drive(work).unwrap_or_else(|error| Err(error.into()))
+        quorlock::Client::drive(work).unwrap_or_else(|error| Err(error.into()))
     } else {
         on_runtime(work)
     };

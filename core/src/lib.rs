@@ -50,7 +50,7 @@ pub use lock::lease::Lease;
 pub use lock::owner::Owner;
 pub use lock::renewer::release_all;
 pub use runtime::fork::PerProcess;
-pub use runtime::{Operation, Pending, drive};
+pub use runtime::{Operation, Pending};
 pub use telemetry::histogram::Histogram;
 pub use telemetry::metrics::{Family, Kind, Sample, Value};
 pub use telemetry::records::{Detail, Listener, Record, TARGETS};

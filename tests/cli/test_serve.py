@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, cargo_program, parse_json
+from daemons import Connection, Daemon
 from nodes import freeze, is_everywhere, is_free, keys, steal, thaw
-from servers import ServerReplyError, Servers
-from serving import Connection, Daemon
+from servers import Argument, ServerReplyError, Servers
 from waiting import wait_until
 
 QUICK = ["--ttl", "1s"]
@@ -202,7 +202,7 @@ def test_a_lease_is_handed_over_to_python(client: Connection, servers: Servers) 
 
 
 def test_mistakes_are_config_errors(client: Connection) -> None:
-    for words, expected in [
+    mistakes: list[tuple[list[Argument], str]] = [
         (["r", "TTL", "5"], "TTL must be a duration from 10 ms to 24 h, not 5 ms"),
         (["r", "TTL", "10s"], "TTL must be a duration from 10 ms to 24 h, in milliseconds, not a"),
         (["r", "WAIT", "-1"], "WAIT must be a duration of 0 (one try) or more, or FOREVER, not -1"),
@@ -220,7 +220,8 @@ def test_mistakes_are_config_errors(client: Connection) -> None:
         ([""], "the resource must be a string of 1 to 8192 bytes, not an empty one"),
         ([b"\xff"], "the resource must be a string of Unicode characters"),
         (["x" * 8193], "the resource must be a string of 1 to 8192 bytes, not of 8193"),
-    ]:
+    ]
+    for words, expected in mistakes:
         assert client.error("LOCK", *words).startswith(f"CONFIG {expected}"), words
     lease, _ = client.lock("r")
     assert client.error("EXTEND", lease, "TTL", "1").startswith("CONFIG TTL must be")
@@ -248,7 +249,7 @@ def test_commands_of_clients_are_answered(client: Connection) -> None:
     assert "server:quorlock" in str(client.ask("INFO", "server"))
     hello = client.ask("HELLO", "2", "SETNAME", "me")
     assert isinstance(hello, list)
-    assert dict(zip(hello[::2], hello[1::2], strict=True))["proto"] == 2  # type: ignore[arg-type]
+    assert dict(zip(hello[::2], hello[1::2], strict=True))["proto"] == 2
     assert client.ask("CLIENT", "GETNAME") == "me"
     assert client.ask("RESET") == "RESET"
     assert client.ask("CLIENT", "GETNAME") is None
@@ -268,9 +269,7 @@ def test_an_outage_is_no_contention(quorlock: CommandLine, path: Path, servers: 
         thaw(servers)
 
 
-def test_a_lost_lease_is_reported(
-    quorlock: CommandLine, path: Path, servers: Servers
-) -> None:
+def test_a_lost_lease_is_reported(quorlock: CommandLine, path: Path, servers: Servers) -> None:
     with Daemon(quorlock, path, *QUICK) as daemon, daemon.connect() as client:
         lease, _ = client.lock("r")
         with daemon.connect() as other:

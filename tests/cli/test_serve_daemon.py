@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, finish
+from daemons import Connection, Daemon
 from fleet.resp import encode_command, read_reply
 from nodes import freeze, is_free, keys, thaw
 from servers import Servers
-from serving import Connection, Daemon
 from waiting import wait_until
 
 
@@ -218,9 +218,7 @@ def test_other_sockets_are_refused(quorlock: CommandLine) -> None:
         assert done.stderr.startswith("quorlock: LISTEN_FDS: not a Unix socket: ")
 
 
-def test_the_service_manager_is_notified(
-    quorlock: CommandLine, path: Path, tmp_path: Path
-) -> None:
+def test_the_service_manager_is_notified(quorlock: CommandLine, path: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)
@@ -289,7 +287,7 @@ def test_too_much_behind_a_request_that_waits_ends_the_connection(
     with Daemon(quorlock, path) as daemon, daemon.connect() as client, daemon.connect() as other:
         other.lock("r")
         client.send("LOCK", "r", "WAIT", "FOREVER")
-        with pytest.raises(OSError, match="Broken pipe|Connection reset"):
+        with pytest.raises(OSError, match=r"Broken pipe|Connection reset"):
             while True:
                 client.send("ECHO", "x" * 100_000)
         wait_until(lambda: other.status()["connected"] == 1)
@@ -368,7 +366,7 @@ def test_clients_may_release_while_the_daemon_drains(
             assert client.is_closed()
             ended = finish(daemon.process)
             assert (ended.returncode, path.exists()) == (0, True)
-            assert ended.stderr == "quorlock: leases held: 1; waiting for their release for up to 60.0 s\n"
+            assert ended.stderr.startswith("quorlock: leases held: 1; waiting for their release")
             other.lock("r", "WAIT", 0)
     for connection in (client, idle, waiter):
         connection.close()

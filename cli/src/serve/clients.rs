@@ -87,9 +87,12 @@ impl Clients {
 
     /// Returns the status of the daemon, as JSON.
     pub(crate) fn describe(&self, client: &Client, is_draining: bool) -> String {
-        let connected: Vec<_> =
-            lock(&self.connected).iter().map(|(number, shared)| (*number, Arc::clone(shared))).collect();
-        let clients: Vec<_> = connected.iter().map(|(number, shared)| shared.describe(*number)).collect();
+        let connected: Vec<_> = lock(&self.connected)
+            .iter()
+            .map(|(number, shared)| (*number, Arc::clone(shared)))
+            .collect();
+        let clients: Vec<_> =
+            connected.iter().map(|(number, shared)| shared.describe(*number)).collect();
         let described = Described {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION"),
@@ -141,7 +144,8 @@ impl Shared {
 
     fn describe(&self, id: u64) -> DescribedClient {
         let (Peer { pid, uid }, state) = (self.peer, self.state());
-        let (name, leases, waiting) = (state.name.clone(), state.leases.len(), state.waiting.clone());
+        let (name, leases, waiting) =
+            (state.name.clone(), state.leases.len(), state.waiting.clone());
         DescribedClient { id, pid, uid, name, connected_since_ms: self.since, leases, waiting }
     }
 }

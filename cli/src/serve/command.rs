@@ -12,21 +12,39 @@ const MAX_NAME: usize = 64;
 /// A request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
-    Lock { resources: Vec<String>, options: Options },
-    Adopt { text: String, options: Options },
+    Lock {
+        resources: Vec<String>,
+        options: Options,
+    },
+    Adopt {
+        text: String,
+        options: Options,
+    },
     Unlock(Id),
-    Extend { id: Id, ttl: Option<OptionValue> },
+    Extend {
+        id: Id,
+        ttl: Option<OptionValue>,
+    },
     Check(Id),
-    Detach { id: Id, within: Option<OptionValue> },
+    Detach {
+        id: Id,
+        within: Option<OptionValue>,
+    },
     Lost(Id),
     /// The status of a lock, or of a semaphore with this limit.
-    Status { resource: String, limit: Option<OptionValue> },
+    Status {
+        resource: String,
+        limit: Option<OptionValue>,
+    },
     /// The status of the daemon.
     StatusOfAll,
     Metrics,
     Ping(Option<Vec<u8>>),
     Echo(Vec<u8>),
-    Hello { version: Option<u8>, name: Option<String> },
+    Hello {
+        version: Option<u8>,
+        name: Option<String>,
+    },
     SetName(String),
     GetName,
     ClientId,
@@ -80,13 +98,9 @@ pub(crate) fn parse(words: Vec<Vec<u8>>) -> Result<Command, Refusal> {
             Command::Adopt { text, options: words.options(&allowed)? }
         }
         "UNLOCK" => Command::Unlock(words.id()?),
-        "EXTEND" => {
-            Command::Extend { id: words.id()?, ttl: words.only_option("TTL")? }
-        }
+        "EXTEND" => Command::Extend { id: words.id()?, ttl: words.only_option("TTL")? },
         "CHECK" => Command::Check(words.id()?),
-        "DETACH" => {
-            Command::Detach { id: words.id()?, within: words.only_option("WITHIN")? }
-        }
+        "DETACH" => Command::Detach { id: words.id()?, within: words.only_option("WITHIN")? },
         "LOST" => Command::Lost(words.id()?),
         "STATUS" if words.is_empty() => Command::StatusOfAll,
         "STATUS" => {
@@ -335,7 +349,8 @@ mod tests {
         let (resources, options) = locked("LOCK RESOURCES 3 ttl WAIT resources HOLDER 7");
         assert_eq!(resources, ["ttl", "WAIT", "resources"]);
         assert_eq!(options, [("HOLDER", OptionValue::Text("7".to_owned()))]);
-        for line in ["LOCK RESOURCES 0", "LOCK RESOURCES -1 a", "LOCK RESOURCES x", "LOCK RESOURCES 2 a"]
+        for line in
+            ["LOCK RESOURCES 0", "LOCK RESOURCES -1 a", "LOCK RESOURCES x", "LOCK RESOURCES 2 a"]
         {
             assert!(parsed(line).is_err_and(|text| text.starts_with("ERR ")), "{line}");
         }
@@ -387,7 +402,10 @@ mod tests {
     #[test]
     fn names_follow_the_rules_of_redis() {
         assert_eq!(parsed("CLIENT SETNAME web-7"), Ok(Command::SetName("web-7".to_owned())));
-        assert_eq!(parsed("HELLO 3 SETNAME w"), Ok(Command::Hello { version: Some(3), name: Some("w".to_owned()) }));
+        assert_eq!(
+            parsed("HELLO 3 SETNAME w"),
+            Ok(Command::Hello { version: Some(3), name: Some("w".to_owned()) })
+        );
         for name in ["a\nb", "ä", &"x".repeat(65)] {
             assert!(parsed(&format!("CLIENT SETNAME {name}")).is_err(), "{name}");
         }

@@ -34,11 +34,7 @@ struct Ready<'a> {
     pid: u32,
 }
 
-pub(crate) async fn serve(
-    nodes: &Nodes,
-    wanted: &Serve,
-    output: &Output,
-) -> Result<u8, Failure> {
+pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Result<u8, Failure> {
     let further = [("--wait", &wanted.wait), ("--max-hold", &Some(wanted.max_hold.clone()))];
     let client = client_with(nodes, &further)?;
     let drain = match &wanted.drain {
@@ -93,10 +89,9 @@ pub(crate) async fn serve(
     if accepting.is_ok() {
         let left = daemon.clients.leases();
         if left > 0 {
-            let limit = drain.map_or_else(String::new, |drain| format!(" for up to {}", show(drain)));
-            output.note(format_args!(
-                "leases held: {left}; waiting for their release{limit}"
-            ));
+            let limit =
+                drain.map_or_else(String::new, |drain| format!(" for up to {}", show(drain)));
+            output.note(format_args!("leases held: {left}; waiting for their release{limit}"));
         }
         tokio::select! {
             biased;
@@ -117,6 +112,7 @@ async fn accept(
     sessions: &mut JoinSet<End>,
     output: &Output,
 ) -> Failure {
+    let mut is_failing = false;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -127,6 +123,7 @@ async fn accept(
                 continue;
             }
         };
+        is_failing &= accepted.is_err();
         match accepted {
             Ok((stream, _)) if daemon.clients.count() >= max_clients => {
                 refuse(&stream, &daemon.clients);
@@ -137,7 +134,9 @@ async fn accept(
                 return Failure::own("cannot accept clients", &error);
             }
             Err(error) => {
-                output.note(format_args!("cannot accept a client: {error}"));
+                if !std::mem::replace(&mut is_failing, true) {
+                    output.note(format_args!("cannot accept a client: {error}"));
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -64,9 +64,38 @@ mod tests {
 
     fn word() -> impl Strategy<Value = Vec<u8>> {
         let known = prop::sample::select(vec![
-            "LOCK", "lock", "RESOURCES", "ADOPT", "UNLOCK", "EXTEND", "CHECK", "DETACH", "LOST", "STATUS",
-            "PING", "HELLO", "CLIENT", "SETNAME", "SELECT", "TTL", "WAIT", "MODE", "shared", "PERMITS",
-            "LIMIT", "HOLDER", "MAXHOLD", "WITHIN", "FOREVER", "0", "1", "-1", "500", "1-1", "2", "3",
+            "LOCK",
+            "lock",
+            "RESOURCES",
+            "ADOPT",
+            "UNLOCK",
+            "EXTEND",
+            "CHECK",
+            "DETACH",
+            "LOST",
+            "STATUS",
+            "PING",
+            "HELLO",
+            "CLIENT",
+            "SETNAME",
+            "SELECT",
+            "TTL",
+            "WAIT",
+            "MODE",
+            "shared",
+            "PERMITS",
+            "LIMIT",
+            "HOLDER",
+            "MAXHOLD",
+            "WITHIN",
+            "FOREVER",
+            "0",
+            "1",
+            "-1",
+            "500",
+            "1-1",
+            "2",
+            "3",
         ]);
         prop_oneof![3 => known.prop_map(|word| word.as_bytes().to_vec()), 1 => vec(any::<u8>(), 0..20)]
     }
@@ -82,7 +111,8 @@ mod tests {
 
     /// Generates requests, and what is similar to them.
     fn stream() -> impl Strategy<Value = Vec<u8>> {
-        let piece = prop::sample::select(vec!["*", "$", "\r\n", "1", "3", "-1", "99999999", ":", "PING"]);
+        let piece =
+            prop::sample::select(vec!["*", "$", "\r\n", "1", "3", "-1", "99999999", ":", "PING"]);
         let noise = vec(piece, 0..8).prop_map(|pieces| pieces.concat().into_bytes());
         vec(prop_oneof![4 => request(), 1 => noise], 0..4).prop_map(|parts| parts.concat())
     }

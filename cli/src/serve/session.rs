@@ -3,11 +3,11 @@
 //!
 //! An idle connection has no buffer: there may be thousands.
 
+use crate::acquiring::names;
+use crate::output::json;
 use crate::serve::clients::{Clients, Connection, Losses, Peer};
 use crate::serve::command::{self, Command, Id, Options, Refusal};
 use crate::serve::wire::{self, MAX_REQUEST, Malformed, Replies};
-use crate::acquiring::names;
-use crate::output::json;
 use quorlock::{Adoption, Client, Dialect, Error, Lease, Lock, OptionValue, Pending, Semaphore};
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +133,8 @@ impl Session {
                 at = 0;
             }
             self.handle(words).await?;
+            // Many requests that need no node must not keep leases from being renewed.
+            tokio::task::consume_budget().await;
             if self.replies.bytes.len() >= BATCH {
                 self.flush().await?;
             }
@@ -389,9 +391,11 @@ impl Session {
             return self.acquire(&resources, || lock.acquire()).await;
         };
         let [resource] = &*resources else {
-            return Err("CONFIG LIMIT takes one resource: a semaphore has permits of a single resource"
-                .to_owned()
-                .into());
+            return Err(
+                "CONFIG LIMIT takes one resource: a semaphore has permits of a single resource"
+                    .to_owned()
+                    .into(),
+            );
         };
         let (_, limit) = options.remove(limit);
         let set = |semaphore: Semaphore, (name, value): (&str, _)| {
@@ -578,9 +582,12 @@ mod tests {
         let (mut holder, _) = served.connect();
         ask(&mut holder, "LOCK r").await;
         let (mut waiter, ended) = served.connect();
-        assert!(ask(&mut waiter, "LOCK r WAIT 0").await.starts_with("-TIMEOUT \"r\" is held by host:"));
+        assert!(
+            ask(&mut waiter, "LOCK r WAIT 0").await.starts_with("-TIMEOUT \"r\" is held by host:")
+        );
         // The request behind it does not hide the end.
-        let requests = b"*4\r\n$4\r\nLOCK\r\n$1\r\nr\r\n$4\r\nWAIT\r\n$7\r\nFOREVER\r\n*1\r\n$4\r\nPING\r\n";
+        let requests =
+            b"*4\r\n$4\r\nLOCK\r\n$1\r\nr\r\n$4\r\nWAIT\r\n$7\r\nFOREVER\r\n*1\r\n$4\r\nPING\r\n";
         waiter.write_all(requests).await.expect("an open connection");
         drop(waiter);
         let ended = timeout(Duration::from_secs(30), ended).await.expect("it ends in time");

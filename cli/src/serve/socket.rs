@@ -42,7 +42,8 @@ impl Socket {
         if let Some(listener) = passed_on()? {
             let address = listener.local_addr().ok();
             let path = address.as_ref().and_then(|address| address.as_pathname());
-            let name = path.map_or_else(|| "a socket".to_owned(), |path| path.display().to_string());
+            let name =
+                path.map_or_else(|| "a socket".to_owned(), |path| path.display().to_string());
             return Ok(Self { listener, name, file: None });
         }
         let path = wanted.socket.clone().map_or_else(default_path, Ok)?;
@@ -88,7 +89,8 @@ fn default_path() -> Result<PathBuf, Failure> {
 /// Binds a socket at the path, with the wanted mode and owner. Replaces the file of a daemon that is gone.
 fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)), Failure> {
     let owner = wanted.owner.as_deref().map(|name| number_of(name, "--owner", user)).transpose()?;
-    let group = wanted.group.as_deref().map(|name| number_of(name, "--group", group)).transpose()?;
+    let group =
+        wanted.group.as_deref().map(|name| number_of(name, "--group", group)).transpose()?;
     let failed = |error| Failure::own(&format!("cannot listen on {}", path.display()), &error);
     let directory = match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
@@ -104,7 +106,7 @@ fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)), Failu
     umask(before);
     let listener = bound.map_err(failed)?;
     let prepared = chown(path, owner, group)
-        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(wanted.mode)))
+        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(wanted.file_mode)))
         .and_then(|()| identify(path));
     match prepared {
         Ok(identity) => Ok((listener, identity)),
@@ -195,9 +197,9 @@ fn passed_on() -> Result<Option<UnixListener>, Failure> {
     }
     // SAFETY: the service manager has opened the file for this process, and nothing else uses it.
     let listener = unsafe { UnixListener::from_raw_fd(FIRST_PASSED) };
-    let prepared = listener.local_addr().and_then(|_| {
-        Ok(rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC)?)
-    });
+    let prepared = listener
+        .local_addr()
+        .and_then(|_| Ok(rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC)?));
     match prepared {
         Ok(()) => Ok(Some(listener)),
         Err(error) => Err(wrong(format!("LISTEN_FDS: not a Unix socket: {error}"))),

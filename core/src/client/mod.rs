@@ -36,7 +36,7 @@ use crate::config::value::{Dialect, OptionValue};
 use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
 use crate::lock::lease::Lease;
-use crate::runtime::Pending;
+use crate::runtime::{self, Pending};
 use crate::telemetry::stats::Stats;
 use status::Status;
 use std::fmt;
@@ -488,6 +488,20 @@ impl Client {
     /// Whether [`Client::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.setup.is_closed()
+    }
+
+    /// Runs a future on the calling thread, which drives quorlock's own runtime meanwhile. So operations of clients and the
+    /// future, with the tasks that it spawns on tokio, do not have to wake one another's thread. For a program whose
+    /// main loop is this future, such as `quorlock serve`. Neither it nor its tasks may block.
+    ///
+    /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if the runtime cannot start.
+    ///
+    /// # Panics
+    ///
+    /// If it is called on a thread of an async executor.
+    #[doc(hidden)]
+    pub fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
+        runtime::drive(future)
     }
 
     /// Closes the client. Acquires in progress end with [`ErrorCode::Closed`], leases that are

@@ -96,19 +96,8 @@ where
     });
 }
 
-/// Runs a future on the calling thread, which drives quorlock's runtime meanwhile. So operations of a
-/// [`Client`](crate::Client) and the future, with the tasks that it spawns on tokio, do not have to wake one another's
-/// thread. For a program whose main loop is this future, such as `quorlock serve`. Neither it nor its tasks may block.
-///
-/// # Errors
-///
-/// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if the runtime cannot start.
-///
-/// # Panics
-///
-/// If it is called on a thread of an async executor.
-#[doc(hidden)]
-pub fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
+/// Runs a future on the calling thread, which drives the runtime meanwhile. Fails if the runtime cannot start.
+pub(crate) fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
     executor().map(|executor| executor.drive(future))
 }
 

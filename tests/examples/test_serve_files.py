@@ -1,0 +1,99 @@
+"""examples/serve: the units, the image and the sidecar fit the daemon, and one another."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CommandLine, cargo_program
+from daemons import Daemon
+from docs.blocks import ROOT
+from docs.test_deployment import Yaml
+from servers import Servers
+
+EXAMPLES = ROOT / "examples" / "serve"
+SOCKET = "/run/quorlock/quorlock.sock"
+GROUP = 65532
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[method-assign,assignment]
+    parser.read(EXAMPLES / name)
+    return parser
+
+
+def entry_point() -> list[str]:
+    """Returns the command of the image."""
+    lines = (EXAMPLES / "Containerfile").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("ENTRYPOINT "))
+    command: list[str] = json.loads(line.removeprefix("ENTRYPOINT "))
+    return command
+
+
+def pod() -> dict[str, Any]:
+    value: dict[str, Any] = Yaml((EXAMPLES / "sidecar.yaml").read_text()).value(0)
+    return value
+
+
+def test_the_units_fit_one_another() -> None:
+    service, socket = unit("quorlock.service"), unit("quorlock.socket")
+    assert socket["Socket"]["ListenStream"] == SOCKET
+    assert service["Unit"]["Requires"] == service["Install"]["Also"] == "quorlock.socket"
+    assert service["Service"]["Type"] == "notify"
+    credential = service["Service"]["LoadCredential"].split(":")[0]
+    assert service["Service"]["Environment"] == f"QUORLOCK_NODES_FILE=%d/{credential}"
+    # The service ends by itself, after the default of --drain.
+    assert int(service["Service"]["TimeoutStopSec"].removesuffix("s")) > 10
+    # More files than the default of --max-clients.
+    assert int(service["Service"]["LimitNOFILE"]) > 10_000
+
+
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    for name in ("quorlock.service", "quorlock.socket"):
+        text = (EXAMPLES / name).read_text()
+        (tmp_path / name).write_text(text.replace("/usr/local/bin/quorlock", cargo_program()))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / "quorlock.service"],
+        capture_output=True,
+        text=True,
+    )
+    assert "quorlock" not in done.stderr, done.stderr
+
+
+def test_the_command_of_the_image_serves(start_servers: Any, tmp_path: Path) -> None:
+    servers: Servers = start_servers(3)
+    program, serve, *options = entry_point()
+    assert (Path(program).name, serve) == ("quorlock", "serve")
+    assert options[:2] == ["--socket", SOCKET]
+    quorlock = CommandLine("cargo", servers.urls)
+    with Daemon(quorlock, tmp_path / "socket", *options[2:]) as daemon:
+        assert oct(daemon.path.stat().st_mode & 0o777) == "0o660"
+        with daemon.connect() as client:
+            client.lock("r")
+
+
+def test_the_application_sees_the_socket_of_the_sidecar() -> None:
+    spec = pod()["spec"]
+    (sidecar,), (application,) = spec["initContainers"], spec["containers"]
+    # An init container that always restarts is a sidecar: it starts first, and ends last.
+    assert sidecar["restartPolicy"] == "Always"
+    mounts = [sidecar["volumeMounts"], application["volumeMounts"]]
+    assert mounts == [[{"name": "quorlock", "mountPath": str(Path(SOCKET).parent)}]] * 2
+    assert [volume["name"] for volume in spec["volumes"]] == ["quorlock"]
+    assert sidecar["startupProbe"]["exec"]["command"] == ["test", "-S", SOCKET]
+    (variable,) = application["env"]
+    assert (variable["name"], variable["value"]) == ("QUORLOCK_SOCKET", SOCKET)
+    # Both have the group of the socket, whose mode is 0660.
+    context = spec["securityContext"]
+    assert context["fsGroup"] == context["runAsUser"] == GROUP
+    assert f"USER {GROUP}:{GROUP}\n" in (EXAMPLES / "Containerfile").read_text()
+    # The daemon drains for 10 s by default.
+    assert spec["terminationGracePeriodSeconds"] > 10
