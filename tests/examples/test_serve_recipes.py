@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine
+from daemons import Daemon
 from examples.conftest import Start
 from examples.installing import CACHE, EXAMPLES
 from examples.programs import Program
@@ -17,7 +18,6 @@ from nodes import keys, steal
 from serve import clients
 from serve.conftest import need
 from servers import Servers
-from serving import Daemon
 from waiting import wait_until
 
 RECIPES = EXAMPLES / "serve"

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 from command_line import CommandLine
+from daemons import Daemon
 from serve.clients import LIBRARIES, Client, Library
 from servers import Servers
-from serving import Daemon
 
 Connect = Callable[..., Client]
 

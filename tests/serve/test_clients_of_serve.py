@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 
+from daemons import Daemon
 from nodes import is_everywhere, is_free, steal
 from serve.clients import LIBRARIES, Client, Library
 from serve.conftest import Connect, need
 from servers import Servers
-from serving import Daemon
 from waiting import wait_until
 
 LONG: list[str | int] = ["TTL", 60_000]
