@@ -14,7 +14,7 @@ SOLVERS := $(STAMPS)/solvers
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
-    model proof proof-second tie simulate chaos chaos-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores packages test-packages licenses version home docs lint rooms clean redis
+    model proof proof-second tie simulate chaos chaos-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -38,6 +38,7 @@ help:
 	@echo 'make bench-elections  changes of leader; takes two minutes (SIZES=short: seconds)'
 	@echo 'make bench-shared     shared locks; takes two minutes (SIZES=short: half a minute)'
 	@echo 'make bench-semaphores  semaphores, beside other libraries; takes ten minutes (SIZES=short: one)'
+	@echo 'make bench-serve  quorlock serve, beside quorlock in process and other libraries; takes four minutes (SIZES=short: half a minute)'
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
 	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
@@ -185,6 +186,12 @@ bench-shared: $(STAMPS)/venv redis $(STAMPS)/plots
 bench-semaphores: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
 	$(MAKE) --no-print-directory native PROFILE=release
 	$(BIN)/python bench/semaphores/main.py
+	$(PLOTS)/bin/python bench/report.py
+
+# Writes the page again, too, unless the sizes are short.
+bench-serve: $(STAMPS)/venv redis $(STAMPS)/plots
+	$(MAKE) --no-print-directory native PROFILE=release
+	$(BIN)/python bench/serve/main.py
 	$(PLOTS)/bin/python bench/report.py
 
 packages: $(STAMPS)/venv
