@@ -7,7 +7,7 @@ from typing import Any
 
 from figures import ASYNCIO, RUST, ratio
 from goals import Goal
-from serve.settings import FAIL_FAST, IN_FLIGHT, REDISSON, REDSYNC, SERVE
+from serve.settings import IN_FLIGHT, REDISSON, REDSYNC, SERVE
 
 COST = 1.6
 """How many times as long as in a Rust process a cycle may take."""
@@ -26,7 +26,7 @@ def goals(results: dict[str, Any]) -> Iterator[Goal]:
     rates = many[ASYNCIO].get("rate"), many[SERVE].get("rate")
     times = "times the throughput of the daemon"
     yield _goal(f"asyncio with {IN_FLIGHT} cycles in flight", ratio(*rates), THROUGHPUT, times)
-    for peer in (REDSYNC, FAIL_FAST, REDISSON):
+    for peer in (REDSYNC, REDISSON):
         latency = ratio(serve, one[peer].get("median"))
         yield _goal("one cycle at a time", latency, 1, f"times the latency of {peer}")
         rate = ratio(many[peer].get("rate"), many[SERVE].get("rate"))

@@ -87,7 +87,7 @@ def _debian(directory: str, packages: Sequence[str], driver: str) -> Ecosystem:
     """Returns an ecosystem of Debian packages. They need not be installed, nor is root needed."""
     return Ecosystem(
         directory=directory,
-        inputs=[],
+        inputs=["../debian.sh"],
         steps=[["apt-get", "--version"], ["sh", HERE / "debian.sh", *packages]],
         program=[
             *("sh", HERE / "unpacked.sh", CACHE / directory / "root", directory),
