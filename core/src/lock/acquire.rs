@@ -226,6 +226,7 @@ impl Acquire {
         unless_stopped(&self.driver, caller, self.driver.ready()).await?.map_err(End::Failed)?;
         if let Some(place) = &mut self.place {
             place.subscribe_if_connected();
+            place.begin_round();
         }
         self.choose_permits();
         let queue_entry = self.queue_entry();

@@ -215,8 +215,19 @@ impl Driver {
         patience: Duration,
         horizon: Moment,
     ) {
+        self.deliver_made(node, move || request, patience, horizon);
+    }
+
+    /// Like [`Driver::deliver`], with a request that is made just before it is sent.
+    pub(crate) fn deliver_made(
+        &self,
+        node: usize,
+        request: impl FnOnce() -> Request + Send + 'static,
+        patience: Duration,
+        horizon: Moment,
+    ) {
         let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
-        let task = async move { target.deliver(request, patience, horizon, &closing).await };
+        let task = async move { target.deliver(request(), patience, horizon, &closing).await };
         self.detach(task);
     }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of semaphores whose slots a client remembers although it uses none of them.
 const REMEMBERED: usize = 1_000;
 
-/// How many rounds in a row an acquire starts without a pause, because the nodes reported free slots.
+/// How many rounds in a row an acquire starts early because nodes reported free slots.
 const AT_ONCE: u32 = 16;
 
 /// How many notifications an acquire looks at before its next round.
@@ -110,7 +110,7 @@ pub(crate) struct PermitChoice {
     notified: Vec<Vec<u32>>,
     /// The slots of the last round.
     reserved: Option<Reserved>,
-    /// How many rounds were started without a pause.
+    /// How many rounds in a row were lost although nodes offered slots.
     at_once: u32,
     /// Whether the nodes had too few permits for it.
     has_waited: bool,
@@ -181,18 +181,33 @@ impl PermitChoice {
             known = known.max(permits.known);
             reports.push(permits.slots.clone());
         }
+        let has_offers = reports.iter().any(|slots| !slots.is_empty());
         self.semaphore.check_limit(&self.resources, self.limit, known);
         let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
         let granted = answers.iter().flatten().filter(granted).count();
         self.hints = promising(&reports, granted, quorum.size(), self.count as usize);
         if self.hints.is_empty() {
             self.semaphore.slots().heard_full();
-            self.at_once = 0;
             self.has_waited = true;
+        }
+        self.at_once = if has_offers { self.at_once + 1 } else { 0 };
+        !self.hints.is_empty() && self.counts_offers()
+    }
+
+    /// Whether an offer of a node is a reason to try earlier. Not if that was of no use several times in a row: nodes may
+    /// offer slots that other nodes do not have free.
+    fn counts_offers(&self) -> bool {
+        self.at_once <= AT_ONCE
+    }
+
+    /// Records the slots that a node reported as free to this acquire in a refusal. Returns whether that counts as a
+    /// notification.
+    pub(crate) fn offered(&mut self, slots: &[u32]) -> bool {
+        if slots.is_empty() || !self.counts_offers() || self.notified.len() == MAX_NOTIFIED {
             return false;
         }
-        self.at_once += 1;
-        self.at_once <= AT_ONCE
+        self.notified.push(slots.to_vec());
+        true
     }
 
     /// Records the slots in a node's notification, which names the lock key of the first. Returns whether it is about

@@ -14,6 +14,7 @@ use crate::lock::driver::Driver;
 use crate::lock::handover::{Giver, release_giver};
 use crate::lock::held::{HeldLease, Requests};
 use crate::lock::repair::repair;
+use crate::lock::subscriber::Notification;
 use crate::lock::waiters::QueueEntry;
 use crate::node::exchange::{PackedRequest, Peer};
 use crate::node::fanout::{FanOut, Received};
@@ -144,10 +145,10 @@ impl RunningRound {
         requests(&self.round)
     }
 
-    /// Returns the refusals received so far, with the rank of the waiter in each node's queue.
-    pub(crate) fn refusals(&self) -> impl Iterator<Item = &Refusal> {
-        self.answers.iter().flatten().filter_map(|answered| match answered {
-            Ok(Reply::Held(refusal)) => Some(refusal),
+    /// Returns the refusals received so far, each with its node.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
+        self.answers.iter().enumerate().filter_map(|(node, answered)| match answered {
+            Some(Ok(Reply::Held(refusal))) => Some((node, refusal)),
             _ => None,
         })
     }
@@ -161,10 +162,12 @@ impl RunningRound {
             self.leave_if_refused(node);
         }
         while let Some(event) = self.next_event().await {
-            if let Event::Vote { node, .. } = event
-                && leaves
-            {
-                self.leave_if_refused(node);
+            if let Event::Vote { node, .. } = event {
+                match &self.answers[node] {
+                    Some(answered) if lease.is_none() => self.undo.pass_on_offer(node, answered),
+                    _ if leaves => self.leave_if_refused(node),
+                    _ => {}
+                }
             }
             let is_released = match &lease {
                 Some(lease) => lease.wait_if_released().await,
@@ -228,6 +231,7 @@ impl RunningRound {
                 let actions = round.handle(clock::now(), event);
                 undo.undo(&driver, actions.undo, round.has_won());
                 undo.leave_if_joined_late(&driver, node, vote);
+                undo.pass_on_offer(node, &answered);
                 if let Some(held) = held {
                     held.record_vote(event, requests(&round));
                 }
@@ -344,15 +348,29 @@ impl Undo {
     fn undo(&self, driver: &Driver, nodes: NodeSet, has_won: bool) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
-            let subject = Arc::clone(&self.subject);
-            let request = match subject.giver.is_some() && !has_won {
-                true => Request::GiveBack(subject),
-                false => {
-                    let ticket = ticket(self.queue_entry.as_ref(), node);
-                    Request::release_queued(&subject, ticket, driver.turns())
+            let (subject, turns) = (Arc::clone(&self.subject), driver.turns());
+            let gives_back = subject.giver.is_some() && !has_won;
+            let entry = self.queue_entry.clone();
+            let request = move || match entry {
+                _ if gives_back => Request::GiveBack(subject),
+                Some(entry) if has_gone_on(&entry) => {
+                    let (keys, token) = (Arc::clone(&subject.keys), subject.token.clone());
+                    Request::release(&Arc::new(Subject::new(keys, token, None)), turns)
                 }
+                entry => Request::release_queued(&subject, ticket(entry.as_ref(), node), turns),
             };
-            driver.deliver(node, request, self.node_timeout, horizon);
+            driver.deliver_made(node, request, self.node_timeout, horizon);
+        }
+    }
+
+    /// Tells the waiter which slots a node offered it with a refusal that came after the decision.
+    fn pass_on_offer(&self, node: usize, answered: &Answered) {
+        if let (Ok(Reply::Held(refusal)), Some(entry)) = (answered, &self.queue_entry)
+            && !refusal.permits.slots.is_empty()
+        {
+            let slots = refusal.permits.slots.clone();
+            // Fails if the acquire has ended.
+            let _ = entry.sender.send(Notification::Offered { node, slots });
         }
     }
 
@@ -380,6 +398,12 @@ impl Undo {
 
 fn requests(round: &Round) -> Requests {
     Requests { holders: round.holders(), unanswered: round.unanswered() }
+}
+
+/// Whether the waiter has started another round. A node may already have granted that, so the undo of this one must not put
+/// the waiter back into the queue.
+fn has_gone_on(entry: &QueueEntry) -> bool {
+    entry.alive.strong_count() > 0 && entry.round.strong_count() == 0
 }
 
 /// Returns the ticket to send to a node; `None` if the waiter does not queue there or has left.

@@ -29,6 +29,9 @@ const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Durati
 pub(crate) enum Notification {
     /// The resource with this lock key is free on this node, and this waiter is first in the node's queue.
     Free { node: usize, lock: String },
+    /// These slots of the semaphore are free on this node for this waiter: part of a refusal that arrived after its round
+    /// was decided.
+    Offered { node: usize, slots: Vec<u32> },
     /// The waiter might not be in this node's queue, so it must join the queue.
     Unqueued(usize),
 }

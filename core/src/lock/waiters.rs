@@ -58,6 +58,7 @@ type NotificationChannel =
 
 /// A waiter's entry in the nodes' queues. A node adds the entry when it refuses an ACQUIRE that carries the
 /// ticket.
+#[derive(Clone)]
 pub(crate) struct QueueEntry {
     pub(crate) waiter: Arc<str>,
     pub(crate) ticket: Ticket,
@@ -65,6 +66,10 @@ pub(crate) struct QueueEntry {
     pub(crate) nodes: NodeSet,
     /// Can be upgraded until the waiter drops its [`Place`].
     pub(crate) alive: Weak<()>,
+    /// Can be upgraded until the waiter starts another round.
+    pub(crate) round: Weak<()>,
+    /// Sends the waiter what it should learn between two rounds.
+    pub(crate) sender: mpsc::UnboundedSender<Notification>,
 }
 
 /// A waiter's place in the local queue. Dropping it leaves the queue and gives the next waiter its turn.
@@ -82,6 +87,8 @@ pub(crate) struct Place {
     /// `Some` once a round was lost to contention: keeps the subscriptions open.
     connections: Option<ConnectionsGuard>,
     alive: Arc<()>,
+    /// Replaced by each round.
+    round: Arc<()>,
     retry_now: Arc<Notify>,
     /// Whether the queue had other waiters when this one joined.
     joined_behind_others: bool,
@@ -118,7 +125,7 @@ impl Waiters {
             (number, is_first)
         };
         let (waiters, keys) = (Arc::clone(self), Arc::clone(keys));
-        let alive = Arc::new(());
+        let (alive, round) = (Arc::new(()), Arc::new(()));
         let (notifications, connections, joined_behind_others) = (None, None, !is_first);
         Place {
             waiters,
@@ -130,6 +137,7 @@ impl Waiters {
             notifications,
             connections,
             alive,
+            round,
             retry_now,
             joined_behind_others,
         }
@@ -237,6 +245,11 @@ impl Place {
         });
     }
 
+    /// Begins a round. So the undo of an earlier one, which may come later, leaves the nodes' queues as they are.
+    pub(crate) fn begin_round(&mut self) {
+        self.round = Arc::new(());
+    }
+
     /// Registers for notifications, and keeps the subscriptions open until the place is dropped.
     pub(crate) fn subscribe(&mut self) {
         self.register();
@@ -261,7 +274,7 @@ impl Place {
     }
 
     /// Returns a sender of further notifications to this waiter; `None` if it is not registered.
-    pub(crate) fn sender(&self) -> Option<mpsc::UnboundedSender<Notification>> {
+    fn sender(&self) -> Option<mpsc::UnboundedSender<Notification>> {
         self.notifications.as_ref().map(|(sender, _)| sender.clone())
     }
 
@@ -279,7 +292,7 @@ impl Place {
     /// Returns the waiter's entry for the nodes' queues. `None` if it is not registered for notifications, or
     /// if no node has reported its clock yet: the ticket is a time by the nodes' clocks.
     pub(crate) fn queue_entry(&mut self) -> Option<QueueEntry> {
-        self.notifications.as_ref()?;
+        let sender = self.sender()?;
         let Waiters { subscriber, clocks, .. } = &*self.waiters;
         self.ticket = self.ticket.or_else(|| clocks.at(self.arrived));
         Some(QueueEntry {
@@ -287,6 +300,8 @@ impl Place {
             ticket: self.ticket?,
             nodes: subscriber.connected(),
             alive: Arc::downgrade(&self.alive),
+            round: Arc::downgrade(&self.round),
+            sender,
         })
     }
 }

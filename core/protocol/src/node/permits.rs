@@ -26,7 +26,8 @@ pub const SPARE: usize = 7;
 pub struct Permits {
     /// The waiters, whatever slots they get.
     pub queue: Queue,
-    /// The slots that waiters are offered, each with the end of the waiter's turn. Until then they are not free.
+    /// The slots that waiters are offered, each with the end of the waiter's turn. Until then they are not free. No two
+    /// waiters' turns end at the same time.
     offered: Vec<(u32, Moment)>,
     /// The number of slots that the node knows: the largest limit of its clients. It forgets a slot that no client
     /// uses any more.
@@ -135,7 +136,14 @@ impl Permits {
         }
     }
 
-    fn take_back(&mut self, slots: impl Iterator<Item = u32>) {
+    /// Frees what was offered to the waiter whose turn ends then. Returns whether there was anything.
+    fn take_back(&mut self, turn: Moment) -> bool {
+        let before = self.offered.len();
+        self.offered.retain(|(_, until)| *until != turn);
+        self.offered.len() < before
+    }
+
+    fn forget_offers(&mut self, slots: impl Iterator<Item = u32>) {
         for slot in slots {
             self.offered.retain(|(offered, _)| *offered != slot);
         }
@@ -187,7 +195,7 @@ impl Permits {
         if free.peek().is_none() {
             return offer;
         }
-        let until = offered_until(now.plus(turns.call));
+        let mut notified = Duration::ZERO;
         for (_, name) in self.queue.waiting(now) {
             if free.peek().is_none() || gone == MOST_GONE {
                 return offer;
@@ -205,8 +213,10 @@ impl Permits {
                 return offer;
             }
             free = rest;
-            self.queue.notified(now, &name, turns);
-            self.take_back(slots.iter().copied());
+            let until = now.plus(turns.call.saturating_sub(notified));
+            notified += Duration::from_micros(1);
+            self.queue.notified(now, &name, until);
+            self.forget_offers(slots.iter().copied());
             self.offered.extend(slots.iter().map(|slot| (*slot, until)));
             if is_own {
                 offer = slots;
@@ -217,13 +227,6 @@ impl Permits {
         }
         offer
     }
-}
-
-/// The time until which slots are offered to a waiter whose turn ends then. A server has whole milliseconds.
-fn offered_until(turn: Moment) -> Moment {
-    let origin = Moment::from_origin(Duration::ZERO);
-    let milliseconds = turn.since(origin).as_nanos().div_ceil(1_000_000) as u64;
-    Moment::from_origin(Duration::from_millis(milliseconds))
 }
 
 /// Returns the time for which a slot is held or offered: one of `slots`, or another one.
@@ -278,7 +281,7 @@ pub fn acquire<T: Value>(
     }
     if may_have {
         let is_known = slots.iter().all(|(slot, _)| *slot < permits.known(now));
-        permits.take_back(slots.iter().map(|(slot, _)| *slot));
+        permits.forget_offers(slots.iter().map(|(slot, _)| *slot));
         let mut all: Vec<_> = slots.iter_mut().map(|(_, e)| (&mut **e, Mode::Exclusive)).collect();
         let Vote::Granted { fence } = entry::acquire(&mut all, time, token, ttl, proposal)? else {
             unreachable!("all slots are free");
@@ -289,12 +292,17 @@ pub fn acquire<T: Value>(
         if !is_known {
             permits.learn(now, choice.limit, until, |permits, slot| busy(permits, slots, slot));
         }
+        if turn.is_some_and(|turn| permits.take_back(turn)) {
+            // It took others than it was offered, so those are free.
+            let free = permits.free(permits.known(now), &|slot| busy(permits, slots, slot));
+            permits.notify(now, &free, turns, None, call);
+        }
         permits.known_until = Some(until);
         return Some(Permitted::Granted(fence));
     }
     if let Some(turn) = turn {
         // This waiter does not use its turn, so what it was offered is free: for itself, if it waits first.
-        permits.offered.retain(|(_, until)| *until != offered_until(turn));
+        permits.take_back(turn);
     }
     let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
     let mut ends: Vec<_> =
@@ -333,6 +341,7 @@ pub fn release<T: Value>(
     (waiter, ticket): (Option<&Arc<str>>, Option<u64>),
     call: &dyn Fn(&str, Option<&[u32]>) -> bool,
 ) -> bool {
+    let turn = waiter.and_then(|waiter| permits.queue.end_of_turn(now, waiter));
     let mut done = true;
     for (slot, entry) in slots.iter_mut() {
         let is_held = match keep {
@@ -340,7 +349,7 @@ pub fn release<T: Value>(
             None => entry.release(now, token),
         };
         if is_held {
-            permits.take_back([*slot].into_iter());
+            permits.forget_offers([*slot].into_iter());
         }
         done &= is_held;
     }
@@ -348,6 +357,10 @@ pub fn release<T: Value>(
         (Some(waiter), Some(ticket)) => permits.queue.join(now, waiter, ticket, turns),
         (Some(waiter), None) => permits.queue.leave(now, waiter),
         (None, _) => {}
+    }
+    if let Some(turn) = turn {
+        // The waiter does not use its turn, so what it was offered is free.
+        permits.take_back(turn);
     }
     let free = permits.free(permits.known(now), &|slot| busy_for(permits, slots, left, now, slot));
     permits.notify(now, &free, turns, None, call);

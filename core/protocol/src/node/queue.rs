@@ -123,9 +123,9 @@ impl Queue {
     }
 
     /// Gives a waiter that was notified its turn.
-    pub(super) fn notified(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
+    pub(super) fn notified(&mut self, now: Moment, waiter: &Arc<str>, end: Moment) {
         self.leave(now, waiter);
-        self.notified.insert((Reverse(now.plus(turns.call)), Arc::clone(waiter)));
+        self.notified.insert((Reverse(end), Arc::clone(waiter)));
     }
 
     /// Prolongs the precedence of a notified waiter by `turns.keep` from now.

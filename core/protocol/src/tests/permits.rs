@@ -100,6 +100,15 @@ impl Node {
         })
     }
 
+    /// A waiter for one of three permits leaves the queue.
+    fn leave(&mut self, waiter: &str) {
+        let (now, waiter) = (at(self.now), queue::name_with_permits(waiter, 1, 3));
+        self.with(&[0], |permits, slots, left, call| {
+            let place = (Some(&waiter), None);
+            permits::release(permits, slots, left, (now, TURNS), (&'-', None), place, call)
+        });
+    }
+
     /// Returns the notifications since the last call.
     fn sent(&self) -> Vec<(String, Vec<u32>)> {
         self.sent.take()
@@ -175,6 +184,46 @@ fn a_waiter_that_tries_another_slot_is_offered_the_same_one_again() {
     let refused = node.refused('x', &[1], (3, 0), Some(("live#1", 10)));
     assert_eq!((refused.free, refused.rank), (vec![2], Some(0)));
     assert!(node.is_granted('x', &[2], Some(("live#1", 10))));
+}
+
+#[test]
+fn a_waiter_that_leaves_gives_back_what_it_was_offered() {
+    let mut node = full();
+    for (waiter, ticket) in [("live#1", 10), ("live#2", 20)] {
+        assert!(!node.is_granted('x', &[0], Some((waiter, ticket))));
+    }
+    assert!(node.release('b', &[1]));
+    assert_eq!(node.sent(), [to("live#1", &[1])]);
+    node.leave("live#1");
+    assert_eq!(node.sent(), [to("live#2", &[1])]);
+}
+
+#[test]
+fn a_waiter_that_takes_another_slot_gives_back_only_what_it_was_offered() {
+    let mut node = full();
+    for (waiter, ticket) in [("live#1", 10), ("live#2", 20), ("live#3", 30), ("live#4", 40)] {
+        assert!(!node.is_granted('x', &[0], Some((waiter, ticket))));
+    }
+    for (slot, token) in [(0, 'a'), (1, 'b'), (2, 'c')] {
+        assert!(node.release(token, &[slot]));
+        node.now += 1;
+    }
+    assert_eq!(node.sent(), [to("live#1", &[0]), to("live#2", &[1]), to("live#3", &[2])]);
+    assert!(node.is_granted('x', &[1], Some(("live#1", 10))));
+    assert_eq!(node.sent(), [to("live#4", &[0])]);
+}
+
+#[test]
+fn waiters_that_are_notified_together_give_back_only_their_own_slots() {
+    let mut node = Node::default();
+    assert!(node.is_granted('a', &[0, 1, 2], None));
+    for (waiter, ticket) in [("live#1", 10), ("live#2", 20), ("live#3", 30), ("live#4", 40)] {
+        assert!(!node.is_granted('x', &[0], Some((waiter, ticket))));
+    }
+    assert!(node.release('a', &[0, 1, 2]));
+    assert_eq!(node.sent(), [to("live#1", &[0]), to("live#2", &[1]), to("live#3", &[2])]);
+    node.leave("live#2");
+    assert_eq!(node.sent(), [to("live#4", &[1])]);
 }
 
 #[test]

@@ -142,9 +142,14 @@ impl Acquire {
             self.joined.remove(node);
         });
         // Take the smallest rank: waiters that only some nodes still list may have left.
-        self.waiting.stands_behind(round.refusals().filter_map(|refusal| refusal.rank).min());
+        self.waiting.stands_behind(round.refusals().filter_map(|(_, refusal)| refusal.rank).min());
         self.trace.lose_round(loss);
-        let next = self.waiting.after(clock::now(), round.sent, loss, random::random());
+        let mut next = self.waiting.after(clock::now(), round.sent, loss, random::random());
+        if let Next::TryAt(moment) = &mut next {
+            for (node, refusal) in round.refusals() {
+                *moment = self.offered(node, &refusal.permits.slots, *moment);
+            }
+        }
         if let (Next::TryAt(_), Loss::Contended { .. }) = (next, loss) {
             self.begin_to_wait(blocker(&round.answers).map(|blocker| blocker.name));
         }
@@ -179,6 +184,7 @@ impl Acquire {
             };
             match notification {
                 Notification::Unqueued(node) => self.joined.remove(node),
+                Notification::Offered { node, slots } => next = self.offered(node, &slots, next),
                 Notification::Free { node, lock } => {
                     self.trace.notified(self.driver.nodes[node].address());
                     let resource = match &mut self.permits {
@@ -186,23 +192,31 @@ impl Acquire {
                         Some(permits) => permits.notified(&lock).then_some(0),
                         None => self.keys.iter().position(|keys| keys.lock == lock),
                     };
-                    let (now, random) = (clock::now(), random::random());
-                    let Some(resource) = resource else { continue };
-                    let delay = self.driver.options.retry_delay;
-                    next = self.calls.add(now, node, resource, next, delay, random);
-                    if next <= now {
-                        return;
+                    if let Some(resource) = resource {
+                        next = self.called(node, resource, next);
                     }
                 }
             }
         }
     }
 
+    /// Records the slots that a node reported as free in a refusal, and returns when to try.
+    fn offered(&mut self, node: usize, slots: &[u32], next: Moment) -> Moment {
+        let counts = self.permits.as_mut().is_some_and(|permits| permits.offered(slots));
+        if counts { self.called(node, 0, next) } else { next }
+    }
+
+    /// Records a notification, and returns when to try: at `next` or earlier.
+    fn called(&mut self, node: usize, resource: usize, next: Moment) -> Moment {
+        let delay = self.driver.options.retry_delay;
+        self.calls.add(clock::now(), node, resource, next, delay, random::random())
+    }
+
     /// Joins the queues of newly subscribed nodes, in the background. A node on which the resource is free
     /// notifies the waiter at once.
     fn join_queues(&mut self) {
         let Some(entry) = self.queue_entry() else { return };
-        let QueueEntry { waiter, ticket, nodes, alive } = entry;
+        let QueueEntry { waiter, ticket, nodes, alive, sender, .. } = entry;
         if nodes == self.joined {
             return;
         }
@@ -213,7 +227,6 @@ impl Acquire {
             self.queue_subject = Some(Arc::new(Subject::new(keys, token, Some(waiter))));
         }
         let Some(subject) = &self.queue_subject else { return };
-        let Some(sender) = self.place.as_ref().and_then(Place::sender) else { return };
         for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
             let (subject, turns) = (Arc::clone(subject), self.driver.turns());
             let leave = Request::release(&subject, turns);

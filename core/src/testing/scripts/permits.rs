@@ -33,7 +33,7 @@ const CORRECT: &str = "
     local clock = time[1] * 1000 + math.floor(time[2] / 1000)
     for _, slot in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
       local pttl = redis.call('PTTL', ARGV[1] .. slot)
-      local till = pttl == -2 and 0 or pttl == -1 and '+inf' or string.format('%.0f', clock + pttl)
+      local till = pttl == -2 and 0 or pttl == -1 and '+inf' or string.format('%.0f', (clock + pttl) * 1000)
       redis.call('ZADD', KEYS[1], till, slot)
     end
     for i = 2, #ARGV, 2 do redis.call('ZADD', KEYS[1], ARGV[i + 1], ARGV[i]) end";
@@ -214,9 +214,16 @@ fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
 
 /// Converts a reply of the in-memory node to the reply that a server would send.
 fn expected(reply: Reply) -> Reply {
-    let Reply::SeenPermits(StoredPermits { waiters, known, held }) = as_server(reply.clone())
-    else {
-        return as_server(reply);
+    let (waiters, known, held) = match as_server(reply) {
+        Reply::SeenPermits(StoredPermits { waiters, known, held }) => (waiters, known, held),
+        Reply::Held(refusal) => {
+            // Round up, because a server's resolution is a millisecond.
+            let milliseconds = |left: Duration| left.as_micros().div_ceil(1_000) as u64;
+            let rounded = |left| Duration::from_millis(milliseconds(left));
+            let expires_in = refusal.expires_in.map(rounded);
+            return Reply::Held(Refusal { expires_in, ..refusal });
+        }
+        other => return other,
     };
     let left = |left: Duration| Some(left).filter(|left| *left < FOR_EVER / 2);
     let permit =
@@ -317,16 +324,16 @@ impl Pair {
         self.server.run(&words).await.unwrap();
     }
 
-    /// Returns the time at which the lock of a slot expires, and the end of an offer of it, in milliseconds.
+    /// Returns the time at which the lock of a slot expires, and the end of an offer of it, in microseconds.
     fn free_from(&mut self, keys: &Keys, slot: u32) -> (Option<i64>, Option<i64>) {
-        let (time, now) = (self.time(), (self.wall / 1_000) as i64);
+        let (time, now) = (self.time(), self.wall as i64);
         let held = self.memory.record(&keys.lock).entry.stored_lock(time.now);
         let held = held.map(|(_, left)| match left {
-            left if left < FOR_EVER / 2 => now + left.as_millis() as i64,
+            left if left < FOR_EVER / 2 => now + left.as_micros() as i64,
             _ => i64::MAX,
         });
         let offered = self.memory.permits(&self.index).offered_until(time.now, slot);
-        (held, offered.map(|until| now + until.since(time.now).as_micros().div_ceil(1_000) as i64))
+        (held, offered.map(|until| now + until.since(time.now).as_micros() as i64))
     }
 
     /// Checks the index of the server, and removes it from its keys: it has the slots that the in-memory node knows, and
@@ -344,7 +351,7 @@ impl Pair {
         if !slots.iter().map(|(slot, _)| slot).eq(&expected) {
             return Err(format!("the index has {slots:?}, not {known} slots"));
         }
-        let now = (self.wall / 1_000) as i64;
+        let now = self.wall as i64;
         for (number, (keys, (slot, free_from))) in (0..).zip(self::slots().zip(&slots)) {
             let (held, offered) = self.free_from(&keys, number);
             let is_right = match held.or(offered) {

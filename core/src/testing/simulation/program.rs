@@ -105,7 +105,7 @@ impl Program {
         let shared: Vec<_> = names.iter().filter(|_| self.wants_to_read()).cloned().collect();
         let lock = self.client.lock(names.clone()).shared_for(shared).ttl(ttl).wait(wait);
         let lock = lock.auto_extend(self.chance(50)).keep(self.some_keep());
-        let waiting = self.witness.waits(&resources);
+        let waiting = self.witness.waits(&resources, 0);
         if let Some(lease) = self.acquired(lock.acquire(), waiting, wait, &names).await {
             self.witness.granted(&self.process, &resources, &lease);
             self.hold(lease, &resources).await;
@@ -138,7 +138,7 @@ impl Program {
         self.in_time("an acquire", began, wait);
         match acquired {
             Ok(lease) => {
-                let overtaken = waiting.granted();
+                let overtaken = waiting.granted(&lease.slots());
                 drop(waiting);
                 self.in_order(overtaken);
                 return Some(lease);

@@ -16,7 +16,7 @@ impl Program {
         let (ttl, wait) = (self.some_ttl(), self.some_wait());
         let semaphore = self.client.semaphore(SEMAPHORE, limit).permits(count).ttl(ttl).wait(wait);
         let semaphore = semaphore.auto_extend(self.chance(50)).keep(self.some_keep());
-        let waiting = self.witness.waits(&[self.witness.slot(SLOTS)]);
+        let waiting = self.witness.waits(&[self.witness.slot(SLOTS)], limit);
         let acquiring = semaphore.acquire();
         if let Some(lease) = self.acquired(acquiring, waiting, wait, &slot_keys()).await {
             let slots = lease.slots();

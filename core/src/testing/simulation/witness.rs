@@ -48,6 +48,8 @@ struct Arrivals {
 
 struct Arrival {
     resources: Vec<usize>,
+    /// The limit of a waiter for permits; zero for others.
+    limit: u32,
     /// The number of waiters that arrived later and overtook this one.
     overtaken: usize,
 }
@@ -59,16 +61,19 @@ pub(super) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Records that the waiter got its lock. Returns the largest number of times that any earlier waiter for
-    /// one of its resources has been overtaken. Waiters for several resources are not counted, because
-    /// another client may hold one of their other resources for long.
-    pub(super) fn granted(&self) -> usize {
+    /// Records that the waiter got its lock, or these slots. Returns the largest number of times that any earlier
+    /// waiter for one of its resources has been overtaken. Waiters for several resources are not counted, because
+    /// another client may hold one of their other resources for long. Slots that the earlier waiter may not have,
+    /// because its limit is smaller, are not counted either.
+    pub(super) fn granted(&self, slots: &[u32]) -> usize {
         let arrivals = self.witness.arrivals.lock();
         let mut arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);
         let resources = arrivals.waiting[&self.number].resources.clone();
         let earlier = arrivals.waiting.range_mut(..self.number).map(|(_, arrival)| arrival);
         let overtaken = earlier
             .filter(|arrival| matches!(arrival.resources[..], [one] if resources.contains(&one)));
+        let overtaken = overtaken
+            .filter(|arrival| slots.is_empty() || slots.iter().any(|slot| *slot < arrival.limit));
         let overtaken = overtaken.map(|arrival| {
             arrival.overtaken += 1;
             arrival.overtaken
@@ -112,12 +117,13 @@ impl Witness {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Records that a waiter for these resources has arrived.
-    pub(super) fn waits(&self, numbers: &[usize]) -> Waiting<'_> {
+    /// Records that a waiter for these resources has arrived. `limit` is zero unless it waits for permits.
+    pub(super) fn waits(&self, numbers: &[usize], limit: u32) -> Waiting<'_> {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         arrivals.last += 1;
         let number = arrivals.last;
-        arrivals.waiting.insert(number, Arrival { resources: numbers.to_vec(), overtaken: 0 });
+        let arrival = Arrival { resources: numbers.to_vec(), limit, overtaken: 0 };
+        arrivals.waiting.insert(number, arrival);
         Waiting { witness: self, number }
     }
 

@@ -16,7 +16,9 @@
 
 --- fence.lua
 local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
-local clock = math.floor(now / 1000)
+
+-- The score in the index of a slot whose lock lasts so long from now, in milliseconds.
+local function free_from(ttl) return string.format('%.0f', (math.floor(now / 1000) + ttl) * 1000) end
 
 -- Whether the index lacked a slot, and whether there is one. A value of another type must not be made to
 -- expire.
@@ -26,8 +28,7 @@ local is_new, has_index = false, true
 local function grant(i)
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[i + 1], text, 'PX', memory)
-  local slot, till = string.sub(KEYS[i], #base + 1), string.format('%.0f', clock + ttl)
-  local added = redis.pcall('ZADD', index, till, slot)
+  local added = redis.pcall('ZADD', index, free_from(ttl), string.sub(KEYS[i], #base + 1))
   has_index = type(added) == 'number'
   is_new = is_new or added == 1
 end
@@ -86,6 +87,8 @@ if is_free then
   end
   if is_new then learn(limit, memory) end
   if waiter then redis.pcall('ZREM', queue, waiter) end
+  -- It took others than it was offered, so those are free.
+  if has_turn and take_back(has_turn) then notify_waiters(turn) end
   return granted()
 end
 

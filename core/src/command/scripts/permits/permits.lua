@@ -1,20 +1,20 @@
 -- The index of a semaphore: a sorted set of all of its slots. The score of a slot is the time from which
--- it is free, by this node's clock, in milliseconds; 0 if it is free already. The index only tells what is
+-- it is free, by this node's clock, in microseconds; 0 if it is free already. The index only tells what is
 -- worth a try: whether a slot is held is decided by its lock key. EXTEND and HEAL do not update the index,
 -- so a slot whose time has passed is looked up before it counts as free. A slot that a waiter is offered is
--- not free until the end of the waiter's turn.
+-- not free until the end of the waiter's turn, and no two waiters' turns end at the same time.
 --
 -- A lock key is `base` and the number of the slot. All keys of a semaphore have one hash tag.
 
 local function set_free_from(slot)
   local pttl = redis.call('PTTL', base .. slot)
-  local till = pttl == -2 and '0' or pttl < 0 and '+inf' or string.format('%.0f', clock + math.max(pttl, 1))
+  local till = pttl == -2 and '0' or pttl < 0 and '+inf' or free_from(math.max(pttl, 1))
   redis.pcall('ZADD', index, till, slot)
 end
 
 -- Looks up the slots whose time has passed.
 local function look_up_passed()
-  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(0', clock)) do set_free_from(slot) end
+  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(0', now)) do set_free_from(slot) end
 end
 
 -- The number of slots in the index, as last learned.
@@ -36,7 +36,7 @@ local function learn(limit, memory)
   elseif known > limit then
     -- Slots are numbered without gaps, so the largest held one tells how many are in use.
     local highest = limit - 1
-    for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(' .. clock, '+inf')) do
+    for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, string.format('(%.0f', now), '+inf')) do
       highest = math.max(highest, tonumber(slot) or 0)
     end
     for slot = highest + 1, known - 1 do redis.pcall('ZREM', index, slot) end
@@ -91,7 +91,7 @@ local function free_in(count, limit)
   for i = 1, #all, 2 do
     if (tonumber(all[i]) or limit) < limit and seen < count then seen, till = seen + 1, tonumber(all[i + 1]) end
   end
-  return (seen == 0 or till == math.huge) and -1 or math.max(till - clock, 0)
+  return (seen == 0 or till == math.huge) and -1 or math.max(math.ceil((till - now) / 1000), 0)
 end
 
 -- Returns how many permits a waiter wants, and its limit. A name without them wants one of any slot.
@@ -113,7 +113,7 @@ end
 -- Whether a slot that is not held is offered to a waiter.
 local function is_offered(slot)
   local till = redis.pcall('ZSCORE', index, slot)
-  return type(till) == 'string' and tonumber(till) > clock
+  return type(till) == 'string' and tonumber(till) > now
 end
 
 -- Returns the end of a waiter's turn in microseconds, if it was notified and its turn stands; else nil.
@@ -122,13 +122,12 @@ local function end_of_turn(waiter)
   return type(score) == 'string' and left(tonumber(score), now) > 0 and -tonumber(score) or nil
 end
 
--- The time until which slots are offered to a waiter whose turn ends then.
-local function offered_until(turn_end) return string.format('%.0f', math.ceil(turn_end / 1000)) end
-
--- Frees the slots that were offered to a waiter whose turn ends then.
+-- Frees the slots that were offered to the waiter whose turn ends then. Returns whether there were any.
 local function take_back(turn_end)
-  local till = offered_until(turn_end)
-  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, till, till)) do set_free_from(slot) end
+  local till = string.format('%.0f', turn_end)
+  local offered = redis.pcall('ZRANGEBYSCORE', index, till, till)
+  for _, slot in ipairs(offered) do set_free_from(slot) end
+  return offered[1] ~= nil
 end
 
 -- Returns so many of the waiters that were not notified, in their order. Removes those that did not use
@@ -164,7 +163,7 @@ end
 local function notify_waiters(turn, own)
   local free, used, gone, offer = redis.pcall('ZRANGEBYSCORE', index, 0, 0), 0, 0, {}
   if not free[1] then return offer end
-  local all, till = waiting(#free + MOST_GONE), offered_until(now + turn)
+  local all, notified = waiting(#free + MOST_GONE), 0
   for i = 1, #all, 2 do
     if used >= #free or gone == MOST_GONE then return offer end
     local name, slots, at = all[i], {}, used
@@ -181,8 +180,10 @@ local function notify_waiters(turn, own)
       redis.pcall('ZREM', queue, name)
       gone = gone + 1
     elseif is_enough then
-      used = at
-      redis.pcall('ZADD', queue, string.format('%.0f', -(now + turn)), name)
+      local turn_end = now + math.max(turn - notified, 0)
+      local till = string.format('%.0f', turn_end)
+      used, notified = at, notified + 1
+      redis.pcall('ZADD', queue, '-' .. till, name)
       for _, slot in ipairs(slots) do redis.pcall('ZADD', index, till, slot) end
       if name == own then offer = slots end
     else

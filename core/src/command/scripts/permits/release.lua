@@ -19,18 +19,19 @@ end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local clock, is_queued = math.floor(now / 1000), true
+local is_queued = true
+local function free_from(ttl) return string.format('%.0f', (math.floor(now / 1000) + ttl) * 1000) end
 --- queue.lua
 --- permits.lua
 local turn, kept, waiter = tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local ticket, keep, done = tonumber(ARGV[6]), tonumber(ARGV[7]), 1
+local ticket, keep, done, has_turn = tonumber(ARGV[6]), tonumber(ARGV[7]), 1, end_of_turn(waiter)
 for i = 1, #KEYS, 3 do
   local slot = string.sub(KEYS[i], #base + 1)
   if redis.pcall('GET', KEYS[i]) ~= token then
     done = 0
   elseif keep then
     redis.call('PEXPIRE', KEYS[i], keep)
-    redis.pcall('ZADD', index, 'XX', string.format('%.0f', clock + keep), slot)
+    redis.pcall('ZADD', index, 'XX', free_from(keep), slot)
   else
     redis.call('DEL', KEYS[i])
     redis.pcall('ZADD', index, 'XX', '0', slot)
@@ -42,5 +43,7 @@ elseif waiter then
   redis.pcall('ZREM', queue, waiter)
 end
 look_up_passed()
+-- The waiter does not use its turn, so what it was offered is free.
+if has_turn then take_back(has_turn) end
 notify_waiters(turn)
 return done
