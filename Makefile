@@ -13,8 +13,8 @@ SOLVERS := $(STAMPS)/solvers
 # The cargo profile of what `make build` puts in place: `quick`, or `release` to measure it.
 PROFILE := quick
 
-.PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-examples \
-    model proof proof-second tie simulate chaos mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores packages test-packages licenses version home docs lint rooms clean redis
+.PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
+    model proof proof-second tie simulate chaos chaos-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it (CHECK=tie: only that check)'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random, DETACHING=0.3: the share of leases that are handed over, then with 30 resources)'
+	@echo 'make chaos-serve  the same for a minute, with clients in Go and Java that lock through quorlock serve'
 	@echo 'make rooms   which room imports which, and import circles anywhere'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
@@ -37,6 +38,7 @@ help:
 	@echo 'make bench-elections  changes of leader; takes two minutes (SIZES=short: seconds)'
 	@echo 'make bench-shared     shared locks; takes two minutes (SIZES=short: half a minute)'
 	@echo 'make bench-semaphores  semaphores, beside other libraries; takes ten minutes (SIZES=short: one)'
+	@echo 'make bench-serve  quorlock serve, beside quorlock in process and other libraries; takes four minutes (SIZES=short: half a minute)'
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
 	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
@@ -115,6 +117,10 @@ test-rolling: build redis
 examples: $(STAMPS)/venv
 	$(BIN)/python tests/examples/installing.py
 
+# All of them: a client that cannot be installed is a failure here.
+test-clients: build redis
+	CLIENTS=all $(BIN)/python -m pytest -q tests/serve
+
 test-examples: build redis
 	$(BIN)/python -m pytest -q $(PYTEST_PARALLEL) tests/examples
 
@@ -141,6 +147,10 @@ mutants:
 # The run itself builds the Rust client, also in `make test`.
 chaos: build redis
 	$(BIN)/python tests/chaos/run.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED)) $(if $(DETACHING),--detaching $(DETACHING))
+
+# With clients that lock through the daemon.
+chaos-serve: build redis
+	$(BIN)/python tests/chaos/run.py --serve --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) --out build/chaos-serve
 
 # Both measure what is published, and leave that in place until the next `make build`.
 # The report says what bench/results.json says; without `make bench` before, what is committed there.
@@ -176,6 +186,12 @@ bench-shared: $(STAMPS)/venv redis $(STAMPS)/plots
 bench-semaphores: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
 	$(MAKE) --no-print-directory native PROFILE=release
 	$(BIN)/python bench/semaphores/main.py
+	$(PLOTS)/bin/python bench/report.py
+
+# Writes the page again, too, unless the sizes are short.
+bench-serve: $(STAMPS)/venv redis $(STAMPS)/plots
+	$(MAKE) --no-print-directory native PROFILE=release
+	$(BIN)/python bench/serve/main.py
 	$(PLOTS)/bin/python bench/report.py
 
 packages: $(STAMPS)/venv

@@ -12,6 +12,7 @@ from goals import goals
 from markdown import failure, micros, name, table
 from scale.page import section as scale_section
 from semaphores.page import section as semaphores_section
+from serve.page import section as serve_section
 from shared.page import section as shared_section
 
 Summaries = dict[str, dict[str, Any]]
@@ -25,6 +26,7 @@ def page(
     elections: dict[str, Any] | None = None,
     shared: dict[str, Any] | None = None,
     semaphores: dict[str, Any] | None = None,
+    serve: dict[str, Any] | None = None,
 ) -> str:
     parts = [
         _introduction(figures),
@@ -41,6 +43,7 @@ def page(
         *([elections_section(elections)] if elections else []),
         *([shared_section(shared)] if shared else []),
         *([semaphores_section(semaphores)] if semaphores else []),
+        *([serve_section(serve)] if serve else []),
     ]
     return "\n\n".join(parts) + "\n"
 

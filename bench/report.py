@@ -13,6 +13,7 @@ from plots import draw
 from scale.plots import draw as draw_scale
 from scale.settings import RESULTS as SCALE
 from semaphores.settings import RESULTS as SEMAPHORES
+from serve.settings import RESULTS as SERVE
 from shared.settings import RESULTS as SHARED
 
 BEGIN, END = "<!-- bench -->\n", "<!-- /bench -->\n"
@@ -74,7 +75,8 @@ def main() -> None:
     elections = json.loads(ELECTIONS.read_text()) if ELECTIONS.exists() else None
     shared = json.loads(SHARED.read_text()) if SHARED.exists() else None
     semaphores = json.loads(SEMAPHORES.read_text()) if SEMAPHORES.exists() else None
-    text = page(figures, scale, elections, shared, semaphores)
+    serve = json.loads(SERVE.read_text()) if SERVE.exists() else None
+    text = page(figures, scale, elections, shared, semaphores, serve)
     (ROOT / "docs" / "performance.md").write_text(text)
     draw(figures, ROOT / "docs" / "pictures")
     if scale:

@@ -74,7 +74,9 @@ TEST: Sequence[Lane] = [
 VERIFY: Sequence[Lane] = [
     [
         Suite("chaos", "chaos, 10 minutes", {"SECONDS": "600"}),
+        Suite("chaos-serve", "chaos through serve, 1 minute", {"SECONDS": "60"}),
         Suite("test-rolling", "rolling restarts, 10 minutes", {"ROLLING_SECONDS": "300"}),
+        Suite("test-clients", "serve, all clients"),
         Suite("test-packages", "packages, as released"),
         Suite("simulate", "simulation, 20,000 seeds", {"SEEDS": "20000"}),
         Suite("tie", "proof, tied to the code, 2,000 seeds", {"SEEDS": "2000"}),

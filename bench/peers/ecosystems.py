@@ -45,7 +45,13 @@ RUST = replace(
     cache=CACHE,
 )
 
-GO = replace(installing.GO, program=[CACHE / "go" / "peer"], home=HERE, cache=CACHE)
+GO = replace(
+    installing.GO,
+    inputs=["go.mod", "go.sum", "main.go", "serve.go"],
+    program=[CACHE / "go" / "peer"],
+    home=HERE,
+    cache=CACHE,
+)
 
 _TARGET = CACHE / "java" / "target"
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 Entry = Mapping[str, Any]
@@ -67,6 +67,8 @@ class Lease:
     kept: int = 0
     """The time until which the nodes keep a lease that was detached, and that nobody adopted."""
     lost: bool = False
+    is_daemons: bool = False
+    """Whether the client holds it through a daemon, which releases it when the client ends."""
 
     def apply(self, entry: Entry) -> None:
         """Updates this lease from an entry of the history."""
@@ -106,6 +108,10 @@ class Lease:
                 self.seen = self.release_began
             case "released":
                 self.lost = True
+            case "disconnected":
+                # The nodes keep the lease, unless the daemon has detached it before it ended.
+                if self.release_began is None and self.detach_began:
+                    self.release_began = self.detach_began
             case _ if entry["left"] > 0:
                 self.seen = entry["at"]
                 self.promised = max(self.promised, entry["at"] + entry["left"])
@@ -143,15 +149,22 @@ def leases(histories: Sequence[tuple[str, Iterable[Entry]]]) -> list[Lease]:
                         shared=resource in entry["shared"],
                         permits=entry.get("permits", 0),
                         giver=entry.get("giver"),
+                        is_daemons=entry.get("owner") == "daemon",
                     )
                     for resource, fence in entry["fences"].items()
                 )
+            if entry["event"] in ("killing", "drained"):
+                for lease in chain.from_iterable(found.values()):
+                    if lease.is_daemons and lease.client == client and not lease.release_began:
+                        lease.release_began = entry["at"]
             for lease in found[entry["token"]] if "token" in entry else ():
                 lease.apply(entry)
-    # What is kept for an adopter ends when one has it, or may have had it as it was cancelled.
+    # What is kept for an adopter ends when one has it, or may have had it as it was cancelled. The
+    # daemon releases what it has adopted for a client that has ended.
     for _, entries in histories:
         for entry in entries:
-            if entry["event"] in ("granted", "cancel"):
+            is_cut_off = entry["event"] == "ask" and entry.get("owner") == "daemon"
+            if entry["event"] in ("granted", "cancel") or is_cut_off:
                 for lease in found.get(entry.get("giver") or "", ()):
                     lease.kept = min(lease.kept, entry.get("asked", entry["at"]))
     of = [lease for held in found.values() for lease in held]

@@ -113,7 +113,7 @@ async function handOver(lease, resources) {
     return false
   }
   record('detached', { token: lease.token, at: now(), ok: true })
-  await ask({ op: 'offer', text, giver: lease.token, resources })
+  await ask({ op: 'offer', text, giver: lease.token, resources, shared: sharedOf(lease) })
   return true
 }
 

@@ -94,6 +94,11 @@ def look(event: str, lease: quorlock.Lease, **entry: Any) -> None:
     record(event, token=lease.token, at=at, left=left, **entry)
 
 
+def shared(lease: quorlock.Lease) -> list[str]:
+    """Returns the resources that the lease holds in shared mode."""
+    return [name for name, mode in lease.modes.items() if mode == "shared"]
+
+
 class Turn:
     """One pass of a loop: an acquire and requests to the register. Used by threads and tasks."""
 
@@ -149,7 +154,7 @@ class Turn:
             ask=self.ask,
             resources=self.resources,
             fences=lease.fences,
-            shared=[name for name, mode in lease.modes.items() if mode == "shared"],
+            shared=shared(lease),
             extended=self.extended,
             asked=self.asked,
             giver=self.giver,
@@ -188,7 +193,8 @@ class Turn:
     def offer(self, lease: quorlock.Lease, text: str) -> bytes:
         """Returns a request to the register that leaves a detached lease there."""
         offer = {"op": "offer", "client": settings["name"], "text": text, "giver": lease.token}
-        return json.dumps(offer | {"resources": self.resources}).encode() + b"\n"
+        offer |= {"resources": self.resources, "shared": shared(lease)}
+        return json.dumps(offer).encode() + b"\n"
 
     def parse_answer(self, lease: quorlock.Lease, resource: str, line: bytes) -> int | None:
         """Returns the value in the register's answer; None if the register refused the request."""

@@ -19,6 +19,7 @@ from chaos.history import History
 from chaos.network import Network
 from chaos.sockets import connections
 from chaos.waits import Wait, waits
+from serve import clients as libraries
 
 HERE = Path(__file__).resolve().parent
 PYTHON = [sys.executable, str(HERE / "client.py")]
@@ -32,6 +33,17 @@ KINDS: dict[str, list[str]] = {
     "Rust 1": [RUST],
     "Rust 2": [RUST],
 }
+GO = [str(libraries.CACHE / "go" / "bin" / "chaos")]
+JAVA = [*map(str, libraries.JAVA.program[:-1]), "Chaos"]
+SERVE_KINDS: dict[str, list[str]] = {
+    "Python asyncio": PYTHON,
+    "Node.js 1": NODE,
+    "Go 1": GO,
+    "Go 2": GO,
+    "Java 1": JAVA,
+    "Java 2": JAVA,
+}
+"""The clients of a run with a daemon. Those in Go and Java lock through it."""
 RETRY_DELAYS = [(2, 20), (50, 200)]
 """The ranges from which clients choose the delay between two tries, in milliseconds. With the
 first, a client retries so often that it rarely needs a notification. The second is the default."""
@@ -62,6 +74,7 @@ class Client:
         self, name: str, command: Sequence[str], settings: dict[str, Any], group: int, folder: Path
     ) -> None:
         self.name = name
+        self.uses_daemon = command in (GO, JAVA)
         self.histories: list[History] = []
         self.violations: list[Violation] = []
         self._command = command
@@ -90,6 +103,8 @@ class Client:
             )
 
     def kill(self) -> None:
+        # From now on, a daemon may release its leases.
+        self.histories[-1].add_action("killing")
         self._running.kill()
         self._running.wait()
         self.histories[-1].add_action("killed")
@@ -227,19 +242,23 @@ class Clients:
         group: int,
         folder: Path,
         network: Network | None,
+        kinds: dict[str, list[str]] | None = None,
     ) -> None:
         """Starts all clients. If `urls` has several lists of nodes, the clients are spread over
         them."""
-        rust = str(build_rust())
+        kinds = kinds or KINDS
+        rust = str(build_rust()) if [RUST] in kinds.values() else RUST
+        # Those that lock through a daemon do not elect leaders.
+        candidates = [name for name, command in kinds.items() if command not in (GO, JAVA)]
         self._clients = []
-        for number, (name, command) in enumerate(KINDS.items()):
+        for number, (name, command) in enumerate(kinds.items()):
             words = [rust if word == RUST else word for word in command]
             if network is not None:
                 words = [*network.command(number), *words]
             own = {
                 "name": name,
                 "kind": name.split()[1],
-                "others": [other for other in KINDS if other != name],
+                "others": [other for other in candidates if other != name],
                 "urls": urls[number % len(urls)],
                 "retry_delay": RETRY_DELAYS[number % len(RETRY_DELAYS)],
             }

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import get_args
 
-from chaos.clients import Clients
+from chaos.clients import Client, Clients
+from chaos.daemon import DRAIN, Daemon
 from chaos.history import InjectedFault
 from chaos.network import Network
 from proxy import Mode
@@ -51,7 +52,14 @@ NETWORK_FAULTS = {
 """Faults that need network namespaces."""
 CLIENT_FAULTS = PROCESS_FAULTS | NETWORK_FAULTS
 
-LAYERS = SERVER_FAULTS | QUEUE_FAULTS | PROXY_FAULTS | CLIENT_FAULTS
+DAEMON_FAULTS = {
+    "daemon killed": "daemon",
+    "daemon stopped": "daemon",
+    "daemon drained": "daemon",
+}
+"""Faults of the daemon, in runs that have one. When it is drained, the next one starts soon."""
+
+LAYERS = SERVER_FAULTS | QUEUE_FAULTS | PROXY_FAULTS | CLIENT_FAULTS | DAEMON_FAULTS
 """All kinds of faults, with their layers. Two faults of the same layer never hit one target at the
 same time."""
 
@@ -93,12 +101,17 @@ class Storm:
     """The minimum time without faults after the storm, in seconds."""
 
 
-def storms(seed: int, nodes: int, clients: int, namespaces: bool) -> Iterator[Storm]:
+def storms(
+    seed: int, nodes: int, clients: int, namespaces: bool, daemon: bool = False
+) -> Iterator[Storm]:
     """Yields storms forever. Each kind of fault hits one target, and some also hit a majority."""
-    kinds = [kind for kind in LAYERS if namespaces or kind not in NETWORK_FAULTS]
+    left_out = ({} if namespaces else NETWORK_FAULTS) | ({} if daemon else DAEMON_FAULTS)
+    kinds = [kind for kind in LAYERS if kind not in left_out]
     for number in count():
         planner = _Planner(random.Random(f"{seed} {number}"), nodes, clients)
         planner.each_of(kinds)
+        if daemon:
+            planner.some("daemon killed", 3)
         if planner.random.random() < MAJORITY:
             kinds_of_nodes = [*SERVER_FAULTS, *QUEUE_FAULTS, *PROXY_FAULTS]
             planner.majority(planner.random.choice(kinds_of_nodes), LONG)
@@ -131,6 +144,11 @@ class _Planner:
             while not self._add(kind, *self._times(self.random.choice([SHORT, LONG, LONG]))):
                 pass  # all targets have a fault of this layer at that time; try another time
 
+    def some(self, kind: str, number: int) -> None:
+        """Adds short faults, except those that would hit a target that has another one."""
+        for _ in range(number):
+            self._add(kind, *self._times(SHORT))
+
     def majority(self, kind: str, lasting: tuple[float, float]) -> None:
         begins, ends = self._times(lasting)
         all_targets = self._clients if kind in CLIENT_FAULTS else self._nodes
@@ -153,6 +171,7 @@ class _Planner:
         Returns False if every target has one.
         """
         number = self._clients if kind in CLIENT_FAULTS else self._nodes
+        number = 1 if kind in DAEMON_FAULTS else number
         busy = {
             fault.target
             for fault in self._faults
@@ -170,7 +189,14 @@ class _Planner:
 class Faults:
     """Injects faults into real servers and clients, and records them."""
 
-    def __init__(self, servers: Servers, clients: Clients, network: Network | None) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        clients: Clients,
+        network: Network | None,
+        daemon: Daemon | None = None,
+    ) -> None:
+        self._daemon = daemon
         self._servers = servers
         self._clients = clients
         self._network = network
@@ -194,12 +220,11 @@ class Faults:
         self._clients.watch(began + storm.seconds)
 
     def _begin(self, fault: Fault) -> None:
-        if fault.kind in PROCESS_FAULTS and fault.holding:
-            deadline = time.monotonic() + HOLDER_TIMEOUT
-            while not self._clients[fault.target].holds and time.monotonic() < deadline:
-                time.sleep(0.001)
+        if fault.holding:
+            self._await_holder(fault)
         is_client = fault.kind in CLIENT_FAULTS
         target = self._clients[fault.target].name if is_client else f"node {fault.target + 1}"
+        target = "daemon" if fault.kind in DAEMON_FAULTS else target
         now = time.monotonic_ns()
         injected = InjectedFault(fault.kind, target, now, now)
         match fault.kind:
@@ -219,6 +244,15 @@ class Faults:
                     requests=kind != "client replies lost",
                     replies=kind != "client requests lost",
                 )
+            case "daemon killed":
+                self._the_daemon.kill()
+            case "daemon stopped":
+                self._the_daemon.stop()
+            case "daemon drained":
+                # Then it releases the leases that are left.
+                for client in self._clients:
+                    client.histories[-1].add_action("drained", now + int(DRAIN * 1e9))
+                self._the_daemon.drain()
             case "delay":
                 self._servers.proxies[fault.target].delay = fault.delay
             case "cut":
@@ -236,6 +270,24 @@ class Faults:
         self._active[fault] = injected
         self.injected.append(injected)
 
+    def _await_holder(self, fault: Fault) -> None:
+        """Waits, up to HOLDER_TIMEOUT, until the target of the fault holds a lease."""
+        holders: list[Client] = []
+        if fault.kind in PROCESS_FAULTS:
+            holders = [self._clients[fault.target]]
+        elif fault.kind in DAEMON_FAULTS:
+            holders = [client for client in self._clients if client.uses_daemon]
+        deadline = time.monotonic() + HOLDER_TIMEOUT
+        while holders and time.monotonic() < deadline:
+            if any(client.holds for client in holders):
+                return
+            time.sleep(0.001)
+
+    @property
+    def _the_daemon(self) -> Daemon:
+        assert self._daemon is not None
+        return self._daemon
+
     def _end(self, fault: Fault) -> None:
         match fault.kind:
             case "server killed":
@@ -249,6 +301,10 @@ class Faults:
             case "client cut off" | "client requests lost" | "client replies lost":
                 assert self._network is not None
                 self._network.restore(fault.target)
+            case "daemon killed" | "daemon drained":
+                self._the_daemon.start()
+            case "daemon stopped":
+                self._the_daemon.resume()
             case "delay":
                 self._servers.proxies[fault.target].delay = 0
             case "cut" | "queues lost" | "subscriptions cut":

@@ -47,12 +47,12 @@ class History:
             self.held.add(entry["token"])
         elif entry["event"] == "release" or (entry["event"] == "detached" and entry["ok"]):
             self.held.remove(entry["token"])
-        elif entry["event"] == "handed" and not entry["left"]:
+        elif entry["event"] == "disconnected" or (entry["event"] == "handed" and not entry["left"]):
             self.held.discard(entry["token"])
 
-    def add_action(self, event: str) -> None:
-        """Records what the run does to the process, with the current time."""
-        self.actions.append({"event": event, "at": time.monotonic_ns()})
+    def add_action(self, event: str, at: int | None = None) -> None:
+        """Records what the run does to the process, by default with the current time."""
+        self.actions.append({"event": event, "at": time.monotonic_ns() if at is None else at})
 
     @property
     def all(self) -> list[Entry]:

@@ -15,7 +15,7 @@ It is also the desk over which clients hand leases over. A client leaves the tex
 lease, and a client in another language takes it. Some texts are given to two clients:
 
     {"op": "offer", "client": "Rust 1", "text": ..., "giver": TOKEN,
-     "resources": ["stock"]}                                       {"ok": true}
+     "resources": ["stock"], "shared": []}                         {"ok": true}
     {"op": "take", "client": "Node.js 2"}                          {"ok": true, "text": ..., ...}
     {"op": "take", "client": "Node.js 2"}                          {"ok": false}
 
@@ -105,7 +105,8 @@ class Register:
                     offer["again"] = True
                 else:
                     self._offers.remove(offer)
-                return {"ok": True} | {key: offer[key] for key in ("text", "giver", "resources")}
+                given = {key: offer[key] for key in ("text", "giver", "resources")}
+                return {"ok": True, "shared": offer.get("shared", [])} | given
         return {"ok": False}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from chaos.check import Entry, Violation, by_resource, end_seen
-from chaos.faults import LAYERS, LEADER, PROCESS_FAULTS
+from chaos.faults import DAEMON_FAULTS, LAYERS, LEADER, PROCESS_FAULTS
 from chaos.history import Run, language
 from chaos.waits import longest_local_queue
 
@@ -33,6 +33,12 @@ def summary(run: Run) -> dict[str, Any]:
         if entry["event"] == "error"
     )
     refused = Counter(entry["event"] for entry in run.register if not entry["ok"])
+    disconnected = Counter(
+        language(client)
+        for client, entries in run.histories
+        for entry in entries
+        if entry["event"] == "disconnected"
+    )
     faults = Counter(fault.kind for fault in run.injected)
     return {
         "seed": run.seed,
@@ -63,7 +69,10 @@ def summary(run: Run) -> dict[str, Any]:
             each: sum(lease.lost for lease in held if language(lease.client) == each)
             for each in languages
         },
-        "faults": {kind: faults[kind] for kind in LAYERS},
+        "disconnected": {each: disconnected[each] for each in languages if disconnected[each]},
+        "faults": {
+            kind: faults[kind] for kind in LAYERS if faults[kind] or kind not in DAEMON_FAULTS
+        },
         "register": {
             "writes": sum(entry["ok"] and entry["event"] == "write" for entry in run.register),
             "late reads refused": refused["read"],
@@ -296,7 +305,17 @@ def describe(entry: Entry, run: Run) -> str:
             return f"acquire {entry['ask']} about to be cancelled"
         case "cancelled":
             return f"acquire {entry['ask']} cancelled"
-        case "stopped" | "continued" | "killed" | "ending" | "closed" as event:
+        case "disconnected":
+            return f"{lease}: the connection to the daemon has ended"
+        case (
+            "stopped"
+            | "continued"
+            | "killing"
+            | "killed"
+            | "drained"
+            | "ending"
+            | "closed" as event
+        ):
             return f"*** {event}"
     verdict = "" if entry["ok"] else " REFUSED"
     return (

@@ -14,6 +14,9 @@ free.
 All events are recorded and then checked; see check.py and waits.py. DIRECTORY gets the histories,
 summary.json and timeline.html. The exit status is 1 if there was a violation.
 
+`--serve` has clients in Go and Java that lock through a daemon, `quorlock serve`, beside clients in
+Python and Node.js. In a storm, the daemon is killed, stopped, and replaced.
+
 If the machine supports network namespaces, each client runs in one, and faults also drop the
 packets that it sends or receives. `--namespaces` turns this off (off), requires it (on), or uses it
 if possible (auto).
@@ -41,7 +44,8 @@ import quorlock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from chaos.check import Violation, check
-from chaos.clients import KINDS, Clients, CrashError, build_rust
+from chaos.clients import KINDS, SERVE_KINDS, Clients, CrashError, build_rust
+from chaos.daemon import Daemon
 from chaos.faults import LEADER, POOL, RESOURCES, Faults, restarts, storms
 from chaos.history import History, Run
 from chaos.network import HOST, Network, enter, prepare, why_not
@@ -50,6 +54,7 @@ from chaos.report import excerpt, show, summary
 from chaos.timeline import draw
 from chaos.waits import Wait, stuck
 from nodes import keys
+from serve.clients import GO, JAVA
 from servers import Server, Servers
 
 NODES = 5
@@ -125,6 +130,7 @@ def run(
     broken: str | None = None,
     namespaces: bool = False,
     detaching: float | None = None,
+    serve: bool = False,
 ) -> Run:
     """Performs a run and checks it. The histories are written to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,13 +152,16 @@ def run(
         if broken == "no-guard":
             # Make holders hold the locks nearly all the time, and for longer than a restart takes.
             settings |= {"guard": None, "loops": 2, "pairs": 0, "thinks": [800, 1400], "sharing": 0}
-        clients = Clients(urls, settings, servers.process_group, folder, network)
-        faults = Faults(servers, clients, network)
+        daemon = Daemon(urls[0], settings, servers.process_group, folder) if serve else None
+        settings |= {"socket": daemon.path} if daemon else {}
+        kinds = SERVE_KINDS if serve else None
+        clients = Clients(urls, settings, servers.process_group, folder, network, kinds)
+        faults = Faults(servers, clients, network, daemon)
         result = Run(seed, folder, time.monotonic_ns())
         until = time.monotonic() + seconds
         try:
             calm(result, clients, 0)
-            plan = storms(seed, NODES, len(clients), namespaces)
+            plan = storms(seed, NODES, len(clients), namespaces, serve)
             if broken == "no-guard":
                 plan = restarts(seed, NODES)
             for storm in plan:
@@ -161,6 +170,9 @@ def run(
                 if time.monotonic() > until:
                     break
             clients.close()
+            if daemon:
+                daemon.close()
+                result.violations += daemon.violations
             # Checked while the processes still run: their exit would close all connections.
             timeout = LOST_TIMEOUT if namespaces else CONNECTIONS_TIMEOUT
             check_connections(result, servers, timeout)
@@ -295,14 +307,23 @@ def main(arguments: Sequence[str]) -> int:
         type=float,
         help="the share of the leases that their holders hand over, with 30 resources",
     )
+    parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="with clients in Go and Java that lock through `quorlock serve`",
+    )
     parser.add_argument("--broken", choices=["split", "no-guard"])
     parser.add_argument("--namespaces", choices=["on", "off", "auto"], default="auto")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.serve:
+        GO.install()
+        JAVA.install()
     if options.inside:
         prepare()
     else:
-        reason = "turned off" if options.namespaces == "off" else why_not()
+        is_off = options.namespaces == "off" or options.serve
+        reason = "turned off" if is_off else why_not()
         if reason and options.namespaces == "on":
             raise SystemExit(f"no network namespaces: {reason}")
         print(f"seed {options.seed}, {options.seconds:g} s; the seed repeats the faults")
@@ -318,6 +339,7 @@ def main(arguments: Sequence[str]) -> int:
         options.broken,
         options.inside,
         options.detaching,
+        options.serve,
     )
     if report(result):
         print("No violations.")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from chaos.check import KINDS_OF_OVERLAP
-from chaos.faults import LAYERS, NETWORK_FAULTS, storms
+from chaos.faults import DAEMON_FAULTS, LAYERS, NETWORK_FAULTS, storms
 from chaos.network import why_not
 from chaos.run import report, run
 
@@ -28,11 +28,11 @@ def test_there_is_no_violation_under_all_kinds_of_faults(tmp_path: Path) -> None
     assert report(result)
     figures = json.loads((tmp_path / "summary.json").read_text())
     assert figures["violations"] == []
-    for language in ("Python", "Node.js", "Rust"):
-        assert figures["acquisitions"][language] > 0
-        assert figures["two resources"][language] > 0
-        assert figures["shared"][language] > 0, figures["shared"]
-        assert figures["permits"][language] > 0, figures["permits"]
+    for name in ("Python", "Node.js", "Rust"):
+        assert figures["acquisitions"][name] > 0
+        assert figures["two resources"][name] > 0
+        assert figures["shared"][name] > 0, figures["shared"]
+        assert figures["permits"][name] > 0, figures["permits"]
     for what in ("several", "all held"):
         assert figures["permits"][what] > 0, figures["permits"]
     for what in ("together", "downgraded", "upgraded"):
@@ -42,7 +42,7 @@ def test_there_is_no_violation_under_all_kinds_of_faults(tmp_path: Path) -> None
     assert figures["elections"]["handed over"] > 0, figures["elections"]
     assert figures["elections"]["released"] > 0
     assert figures["elections"]["observed"] > 0
-    kinds = LAYERS.keys() - NETWORK_FAULTS.keys()
+    kinds = LAYERS.keys() - NETWORK_FAULTS.keys() - DAEMON_FAULTS.keys()
     assert all(figures["faults"][kind] for kind in kinds), figures["faults"]
     for kind in ("unlimited", "cancelled", "ended by a kill"):
         assert figures["waits"][kind] > 0, figures["waits"]

@@ -348,3 +348,36 @@ def test_a_refusal_while_the_lease_is_valid_is_found() -> None:
     assert kinds(a) == ["refused while valid"]
     a = [granted("1", 0, 10, fence=1), look("1", 2000, 0, "refused")]
     assert kinds(a) == []
+
+
+def test_a_daemon_releases_the_leases_of_a_client_that_is_killed() -> None:
+    a = [granted("1", 0, 10, fence=1, owner="daemon"), {"event": "killing", "at": 100}]
+    assert kinds(a, [granted("2", 5, 101, fence=2)]) == []
+    assert kinds(a, [granted("2", 5, 99, fence=2)]) == ["broken promise"]
+    # Without a daemon, the nodes keep them.
+    own = [granted("1", 0, 10, fence=1), {"event": "killing", "at": 100}]
+    assert kinds(own, [granted("2", 5, 101, fence=2)]) == ["broken promise"]
+
+
+def test_a_daemon_that_drained_has_released_its_leases() -> None:
+    a = [granted("1", 0, 10, fence=1, owner="daemon"), {"event": "drained", "at": 100}]
+    assert kinds(a, [granted("2", 5, 101, fence=2)]) == []
+    assert kinds(a, [granted("2", 5, 99, fence=2)]) == ["broken promise"]
+
+
+def test_the_nodes_keep_the_leases_of_a_daemon_that_is_killed() -> None:
+    over = {"event": "disconnected", "token": "1", "at": 100}
+    a = [granted("1", 0, 10, fence=1, owner="daemon"), over]
+    assert kinds(a, [granted("2", 5, 10 + TTL, fence=2)]) == []
+    assert kinds(a, [granted("2", 5, 500, fence=2)]) == ["broken promise"]
+    # Unless it was about to detach the lease, for a shorter time.
+    detach = {"event": "detach", "token": "1", "at": 90, "within": 0}
+    assert kinds([a[0], detach, over], [granted("2", 5, 500, fence=2)]) == []
+
+
+def test_a_lease_is_kept_until_a_daemon_may_have_adopted_it() -> None:
+    a = [granted("1", 0, 10, fence=1, left=100), *detached("1", 100)]
+    ask = {"event": "ask", "ask": 1, "giver": "1", "resources": ["r"], "wait": 0, "at": 300}
+    taken = [granted("2", 200, 400, fence=2)]
+    assert kinds(a, [ask], taken) == ["broken hand-over"]
+    assert kinds(a, [ask | {"owner": "daemon"}], taken) == []

@@ -131,7 +131,7 @@ def test_actions_on_a_client_are_in_its_history(start: Callable[[str], Client]) 
     client.resume()
     client.kill()
     events = [entry["event"] for entry in client.entries]
-    assert events == ["ask", "stopped", "continued", "killed"]
+    assert events == ["ask", "stopped", "continued", "killing", "killed"]
 
 
 def test_a_client_holds_from_the_grant_to_the_release(start: Callable[[str], Client]) -> None:

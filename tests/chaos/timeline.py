@@ -26,7 +26,13 @@ LONG_WAIT = 500_000_000
 NAMED = 50_000_000
 """Leases have a tooltip if they are held for longer than this, in nanoseconds."""
 
-LANGUAGES = {"Python": "#2f6db5", "Node.js": "#2e8b3d", "Rust": "#c2541b"}
+LANGUAGES = {
+    "Python": "#2f6db5",
+    "Node.js": "#2e8b3d",
+    "Rust": "#c2541b",
+    "Go": "#0f8a9d",
+    "Java": "#8b3fa0",
+}
 FAULTS = {
     "server killed": "#111111",
     "server stopped": "#8a8f98",
@@ -45,9 +51,12 @@ FAULTS = {
     "client cut off": "#7a4b2b",
     "client requests lost": "#d98e5f",
     "client replies lost": "#a8b545",
+    "daemon killed": "#111111",
+    "daemon stopped": "#8a8f98",
+    "daemon drained": "#3fb7c4",
 }
 WAITING = 'fill="#9a9a9a"'
-NODE_ROWS = {"process": 0, "mode": 1, "cut": 1, "delay": 2}
+NODE_ROWS = {"process": 0, "mode": 1, "cut": 1, "delay": 2, "daemon": 0}
 
 STYLE = """
 body { font: 13px/1.5 system-ui, sans-serif; margin: 20px; color: #222; background: #fff }

@@ -1,4 +1,4 @@
-// The contender redsync: `peer NAME URL...`. ../README.md describes the protocol.
+// The contenders in Go, redsync and a client of quorlock: `peer NAME URL...`. ../README.md describes the protocol.
 package main
 
 import (
@@ -41,8 +41,31 @@ type failure struct {
 	Error string `json:"error"`
 }
 
+// An acquire and a release.
+type cycle func() error
+
 func main() {
 	name := os.Args[1]
+	cycles := serveCycles()
+	if name != "quorlock-serve" {
+		cycles = redsyncCycles(name)
+	}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var asked request
+		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
+			panic(err)
+		}
+		written, err := json.Marshal(serve(cycles, asked))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(string(written))
+	}
+}
+
+// Returns a function that returns the cycle of a key.
+func redsyncCycles(name string) func(number int) cycle {
 	var pools []redis.Pool
 	for _, url := range os.Args[2:] {
 		parsed, err := goredislib.ParseURL(url)
@@ -52,29 +75,30 @@ func main() {
 		pools = append(pools, goredis.NewPool(goredislib.NewClient(parsed)))
 	}
 	locks := redsync.New(pools...)
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
-		var asked request
-		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
-			panic(err)
+	return func(number int) cycle {
+		mutex := locks.NewMutex(fmt.Sprintf("%s-%d", name, number), options[name]...)
+		return func() error {
+			if err := mutex.Lock(); err != nil {
+				return err
+			}
+			// If released is true, an error concerns only a minority of the nodes.
+			if released, err := mutex.Unlock(); !released {
+				return fmt.Errorf("not released by a majority: %w", err)
+			}
+			return nil
 		}
-		written, err := json.Marshal(serve(locks, name, asked))
-		if err != nil {
-			panic(err)
-		}
-		fmt.Println(string(written))
 	}
 }
 
 // Runs the cycles of each key in a goroutine.
-func serve(locks *redsync.Redsync, name string, asked request) any {
+func serve(cycles func(number int) cycle, asked request) any {
 	times := make([][]float64, asked.Concurrency)
 	errs := make([]error, asked.Concurrency)
 	cpu, began := cpuSeconds(), time.Now()
 	var loops sync.WaitGroup
 	for number := range asked.Concurrency {
-		mutex := locks.NewMutex(fmt.Sprintf("%s-%d", name, number), options[name]...)
-		loops.Go(func() { times[number], errs[number] = loop(mutex, asked.Cycles) })
+		run := cycles(number)
+		loops.Go(func() { times[number], errs[number] = loop(run, asked.Cycles) })
 	}
 	loops.Wait()
 	seconds, used := time.Since(began).Seconds(), cpuSeconds()-cpu
@@ -84,16 +108,12 @@ func serve(locks *redsync.Redsync, name string, asked request) any {
 	return answer{slices.Concat(times...), seconds, used}
 }
 
-func loop(mutex *redsync.Mutex, cycles int) ([]float64, error) {
+func loop(run cycle, cycles int) ([]float64, error) {
 	micros := make([]float64, 0, cycles)
 	for range cycles {
 		start := time.Now()
-		if err := mutex.Lock(); err != nil {
+		if err := run(); err != nil {
 			return nil, err
-		}
-		// If released is true, an error concerns only a minority of the nodes.
-		if released, err := mutex.Unlock(); !released {
-			return nil, fmt.Errorf("not released by a majority: %w", err)
 		}
 		micros = append(micros, float64(time.Since(start).Nanoseconds())/1e3)
 	}

@@ -1,0 +1,46 @@
+"""The performance goals of `quorlock serve` on five nodes, and whether they are met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from figures import ASYNCIO, RUST, ratio
+from goals import Goal
+from serve.settings import IN_FLIGHT, REDISSON, REDSYNC, SERVE
+
+COST = 1.6
+"""How many times as long as in a Rust process a cycle may take."""
+THROUGHPUT = 1.3
+"""How many times as many cycles per second asyncio may run."""
+MEMORY = 100
+"""Less than so many megabytes for the daemon with its idle connections."""
+FREED = 50
+"""Milliseconds within which the lock of a killed client is free."""
+
+
+def goals(results: dict[str, Any]) -> Iterator[Goal]:
+    one, many = results["cycles"]["1"], results["cycles"][str(IN_FLIGHT)]
+    serve, rust = one[SERVE].get("median"), one[RUST].get("median")
+    yield _goal("one cycle at a time", ratio(serve, rust), COST, "times the latency of Rust")
+    rates = many[ASYNCIO].get("rate"), many[SERVE].get("rate")
+    times = "times the throughput of the daemon"
+    yield _goal(f"asyncio with {IN_FLIGHT} cycles in flight", ratio(*rates), THROUGHPUT, times)
+    for peer in (REDSYNC, REDISSON):
+        latency = ratio(serve, one[peer].get("median"))
+        yield _goal("one cycle at a time", latency, 1, f"times the latency of {peer}")
+        rate = ratio(many[peer].get("rate"), many[SERVE].get("rate"))
+        yield _goal(f"{peer} with {IN_FLIGHT} cycles in flight", rate, 1, times)
+    idle = results["idle"]
+    what = f"memory of the daemon with {idle['connections']:,} idle connections"
+    yield _goal(what, idle["with"] / 1e6, MEMORY, "MB")
+    for name, kill in results["kills"].items():
+        what = f"time until a waiter of {name} has the lock of a killed client, median"
+        yield _goal(what, kill["median"], FREED, "ms")
+
+
+def _goal(what: str, value: float | None, most: float, unit: str) -> Goal:
+    goal = f"at most {most:g} {unit}"
+    if value is None:
+        return Goal(what, goal, "", None)
+    return Goal(what, goal, f"{value:.2f}", value <= most)

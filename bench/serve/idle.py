@@ -1,0 +1,36 @@
+"""The memory of a daemon with many idle connections."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import ExitStack
+
+from daemons import Connection
+from group import Group
+from serve.service import start
+from serve.settings import IDLE
+
+OTHERS = 100
+"""Open files of this process and of the daemon that are not connections of clients."""
+
+
+def measure() -> dict[str, int]:
+    """Returns the resident memory of a daemon in bytes, without and with idle connections."""
+    _allow(IDLE + OTHERS)
+    with ExitStack() as stack:
+        service = start(stack, Group(stack).urls)
+        with Connection(service.path) as connection:
+            # The first lock connects to the nodes.
+            lease, _ = connection.lock("first")
+            assert connection.ask("UNLOCK", lease) == 1
+            before = service.memory()
+        for _ in range(IDLE):
+            connection = stack.enter_context(Connection(service.path))
+            assert connection.ask("PING") == "PONG"
+        return {"connections": IDLE, "before": before, "with": service.memory()}
+
+
+def _allow(files: int) -> None:
+    """Raises the limit of open files, which the daemon inherits."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, files), most))

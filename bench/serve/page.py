@@ -1,0 +1,66 @@
+"""Generates the section on the daemon of `docs/performance.md` from the results of one run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from figures import RUST
+from markdown import failure, micros, name, table
+from serve.goals import goals
+from serve.settings import IN_FLIGHT, SERVE
+
+
+def section(results: dict[str, Any]) -> str:
+    machine = results["machine"]
+    return "\n\n".join(
+        [
+            "## Through the socket",
+            "`make bench-serve` measures [`quorlock serve`](serve.md) with go-redis as its client,"
+            " beside quorlock in process and the libraries of Go and Java. For the method, see"
+            " [bench/serve](../bench/serve/README.md).",
+            _goals(results),
+            _cycles(results["cycles"]),
+            _idle(results["idle"]),
+            f"The figures of this section were measured on {results['date']} at commit"
+            f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
+            f" ({machine['processor']}, {machine['server']}). Placement: {results['placement']}."
+            " The daemon runs on the CPUs of the clients.",
+        ]
+    )
+
+
+def _goals(results: dict[str, Any]) -> str:
+    met = {True: "yes", False: "**no**", None: "-"}
+    rows = [(each.what, each.goal, each.measured, met[each.met]) for each in goals(results)]
+    return "All figures are for five nodes.\n\n" + table(
+        ["what is measured", "goal", "measured", "met"], rows
+    )
+
+
+def _cycles(cycles: dict[str, dict[str, Any]]) -> str:
+    one, many = cycles["1"], cycles[str(IN_FLIGHT)]
+    rows = []
+    for contender, summary in one.items():
+        if "median" in summary:
+            times = summary["median"] / one[RUST]["median"] if "median" in one[RUST] else 0
+            row = [micros(summary["median"]), f"{times:.2f}", micros(summary["p99"])]
+        else:
+            row = [failure(summary), "", ""]
+        crowd = many[contender]
+        rate = f"{crowd['rate']:,.0f}" if "rate" in crowd else failure(crowd)
+        rows.append([name(contender), *row, rate])
+    columns = ["five nodes", "median", "times Rust", "99th percentile", f"cycles/s, {IN_FLIGHT}"]
+    return (
+        "The first columns show one cycle at a time, the last one the throughput with"
+        f" {IN_FLIGHT} cycles in flight. {SERVE} then has {IN_FLIGHT}"
+        f" connections.\n\n{table(columns, rows)}"
+    )
+
+
+def _idle(idle: dict[str, int]) -> str:
+    per_connection = (idle["with"] - idle["before"]) / idle["connections"] / 1000
+    return (
+        f"The daemon uses {idle['before'] / 1e6:.1f} MB of resident memory without connections, and"
+        f" {idle['with'] / 1e6:.1f} MB with {idle['connections']:,}: {per_connection:.1f} kB for"
+        " each."
+    )

@@ -1,0 +1,65 @@
+"""Fixtures for the tests of `quorlock serve` with the Redis libraries of other languages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from command_line import CommandLine
+from daemons import Daemon
+from serve.clients import LIBRARIES, Client, Library
+from servers import Servers
+
+Connect = Callable[..., Client]
+
+
+def need(library: Library) -> Library:
+    """Installs the library. Skips the test if this machine lacks the tools of its language."""
+    if library.missing:
+        reason = f"{library} cannot be installed: {library.missing} is missing"
+        # `make verify` sets it.
+        assert os.environ.get("CLIENTS") != "all", reason
+        pytest.skip(reason)
+    library.install()
+    return library
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    with Servers(3) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def daemon(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    path = tmp_path_factory.mktemp("serve") / "quorlock.sock"
+    with Daemon(CommandLine("cargo", servers.urls), path) as daemon:
+        yield daemon
+        ended = daemon.terminate()
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.fixture(params=LIBRARIES, ids=str)
+def library(request: pytest.FixtureRequest) -> Library:
+    return need(request.param)
+
+
+@pytest.fixture
+def connect(daemon: Daemon, library: Library) -> Iterator[Connect]:
+    """`connect(library)` starts a client, by default of the library that is tested."""
+    with ExitStack() as stack:
+        yield lambda other=library: stack.enter_context(Client(other, daemon.path))
+
+
+@pytest.fixture
+def client(connect: Connect) -> Client:
+    return connect()
+
+
+@pytest.fixture
+def resource(request: pytest.FixtureRequest) -> str:
+    """A resource that no other test uses."""
+    name: str = request.node.name
+    return name
