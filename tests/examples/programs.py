@@ -98,7 +98,10 @@ class Program:
 
     def end(self) -> int:
         """Waits until the process exits by itself, and returns its exit status."""
-        return self._process.wait(TIMEOUT)
+        status = self._process.wait(TIMEOUT)
+        # Its last lines may still be on their way. A child that outlives it keeps the pipe open.
+        self._reader.join(5)
+        return status
 
     def terminate(self) -> int:
         """Sends SIGTERM, as a service manager does, and returns the exit status."""
