@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,20 +10,33 @@ from contextlib import ExitStack
 import pytest
 from command_line import CommandLine
 from daemons import Daemon
+from interop.installing import NotInstalledError
 from serve.clients import LIBRARIES, Client, Library
 from servers import Servers
 
 Connect = Callable[..., Client]
 
 
-def need(library: Library) -> Library:
-    """Installs the library. Skips the test if this machine lacks the tools of its language."""
+# Failures are cached too: without a network, an installer takes long to fail.
+@functools.cache
+def _reason_against(name: str) -> str | None:
+    (library,) = (library for library in LIBRARIES if library.name == name)
     if library.missing:
-        reason = f"{library} cannot be installed: {library.missing} is missing"
+        return f"{library.missing} is missing"
+    try:
+        library.install()
+    except NotInstalledError as error:
+        return str(error)
+    return None
+
+
+def need(library: Library) -> Library:
+    """Installs the library. Skips the test if that is not possible on this machine."""
+    if reason := _reason_against(library.name):
+        reason = f"{library} cannot be installed: {reason}"
         # `make verify` sets it.
         assert os.environ.get("CLIENTS") != "all", reason
         pytest.skip(reason)
-    library.install()
     return library
 
 
