@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import machine
-from group import Group
-from parameters import ROOT
+import sections
 from peers.ecosystems import JAVA
-from progress import progress
 from shared import cycles, phases
 from shared.settings import RESULTS, SHORT
 
-
-def main() -> None:
-    build = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "quorlock-bench"]
-    subprocess.run(build, check=True, cwd=ROOT)
-    progress("peers: java, installed if it is missing")
-    JAVA.install()
-    with ExitStack() as stack:
-        placement = Group(stack, 1).placement
-    results = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine.describe(),
-        "placement": placement,
-        "alone": cycles.alone(),
-        "together": cycles.together(),
-        "phases": phases.measure(),
-    }
-    text = json.dumps(results, indent=1) + "\n"
-    if SHORT:
-        print(text)
-    else:
-        RESULTS.write_text(text)
-    progress("done\n")
-
-
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sections.run(
+        {"java": JAVA},
+        {"alone": cycles.alone, "together": cycles.together, "phases": phases.measure},
+        None if SHORT else RESULTS,
+    )
