@@ -203,11 +203,7 @@ impl PermitChoice {
     /// Records the slots that a node reported as free to this acquire in a refusal. Returns whether that counts as a
     /// notification.
     pub(crate) fn offered(&mut self, slots: &[u32]) -> bool {
-        if slots.is_empty() || !self.counts_offers() || self.notified.len() == MAX_NOTIFIED {
-            return false;
-        }
-        self.notified.push(slots.to_vec());
-        true
+        !slots.is_empty() && self.counts_offers() && self.remember(slots.to_vec())
     }
 
     /// Records the slots in a node's notification, which names the lock key of the first. Returns whether it is about
@@ -218,11 +214,16 @@ impl PermitChoice {
         let Ok(slots) = slots.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>() else {
             return false;
         };
-        if slots.len() > MAX_PERMITS as usize || self.notified.len() == MAX_NOTIFIED {
-            return false;
+        slots.len() <= MAX_PERMITS as usize && self.remember(slots)
+    }
+
+    /// Keeps slots for the next choice. Returns whether there was room.
+    fn remember(&mut self, slots: Vec<u32>) -> bool {
+        let has_room = self.notified.len() < MAX_NOTIFIED;
+        if has_room {
+            self.notified.push(slots);
         }
-        self.notified.push(slots);
-        true
+        has_room
     }
 
     /// Returns the slots of the last round, which was won.

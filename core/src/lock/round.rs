@@ -163,10 +163,11 @@ impl RunningRound {
         }
         while let Some(event) = self.next_event().await {
             if let Event::Vote { node, .. } = event {
-                match &self.answers[node] {
-                    Some(answered) if lease.is_none() => self.undo.pass_on_offer(node, answered),
-                    _ if leaves => self.leave_if_refused(node),
-                    _ => {}
+                if leaves {
+                    self.leave_if_refused(node);
+                }
+                if let (None, Some(answered)) = (&lease, &self.answers[node]) {
+                    self.undo.pass_on_offer(node, answered);
                 }
             }
             let is_released = match &lease {

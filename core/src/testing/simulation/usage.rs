@@ -16,8 +16,9 @@ const LENGTH: Duration = Duration::from_secs(60);
 
 /// Lets the contenders acquire, hold and release a permit in loops. Returns how many permits were held on average.
 async fn held_on_average(calm: Calm) -> f64 {
-    let contenders = calm.peers(CONTENDERS).into_iter().map(|peer| {
-        let peer = peer.with_retry_delay((50 * SCALE, 200 * SCALE));
+    let [shortest, longest] = [50, 200].map(|delay| Duration::from_millis(delay) * SCALE);
+    let contenders = calm.peers_with(CONTENDERS, |builder| builder.retry_delay(shortest, longest));
+    let contenders = contenders.into_iter().map(|peer| {
         tokio::spawn(async move {
             let mut held = Vec::new();
             while peer.now() < LENGTH {

@@ -6,7 +6,7 @@ use super::network;
 use super::node::Node;
 use super::process::{Process, within};
 use super::world::{World, in_virtual_time};
-use crate::{Client, ErrorCode, Lease};
+use crate::{Client, ClientBuilder, ErrorCode, Lease};
 use futures_util::future::join_all;
 use std::future::Future;
 use std::sync::Arc;
@@ -50,6 +50,10 @@ pub(super) fn calm<F: Future<Output = ()>>(story: impl FnOnce(Calm) -> F) {
 
 impl Calm {
     fn peer(&self, number: usize) -> Peer {
+        self.peer_with(number, |builder| builder)
+    }
+
+    fn peer_with(&self, number: usize, set: impl Fn(ClientBuilder) -> ClientBuilder) -> Peer {
         let links: Vec<_> = (0..NODES).map(|_| Link::new()).collect();
         let name = format!("process {number}");
         // Wall clocks are hours apart, which must make no difference.
@@ -57,13 +61,21 @@ impl Calm {
         let process = network::start(&self.world, name, 1.0, error, links);
         let client = within(&process, || {
             let nodes = (0..NODES).map(|number| format!("memory://{number}"));
-            Client::builder().nodes(nodes).wait(60 * SECOND).build().expect("valid")
+            set(Client::builder().nodes(nodes).wait(60 * SECOND)).build().expect("valid")
         });
         Peer { process, client }
     }
 
-    pub(super) fn peers(&self, count: usize) -> Vec<Peer> {
-        (0..count).map(|number| self.peer(number)).collect()
+    fn peers(&self, count: usize) -> Vec<Peer> {
+        self.peers_with(count, |builder| builder)
+    }
+
+    pub(super) fn peers_with(
+        &self,
+        count: usize,
+        set: impl Fn(ClientBuilder) -> ClientBuilder,
+    ) -> Vec<Peer> {
+        (0..count).map(|number| self.peer_with(number, &set)).collect()
     }
 
     fn now(&self) -> Duration {
@@ -90,17 +102,6 @@ impl Peer {
 
     async fn get(&self, resources: &[&str]) -> Lease {
         self.acquire(resources, 60 * SECOND).await.expect("no panic").expect("it is granted")
-    }
-
-    /// The same process, with another client.
-    pub(super) fn with_retry_delay(self, (shortest, longest): (u32, u32)) -> Self {
-        let client = within(&self.process, || {
-            let nodes = (0..NODES).map(|number| format!("memory://{number}"));
-            let builder = Client::builder().nodes(nodes).wait(60 * SECOND);
-            let builder = builder.retry_delay(shortest * MILLISECOND, longest * MILLISECOND);
-            builder.build().expect("valid")
-        });
-        Self { client, ..self }
     }
 
     pub(super) fn now(&self) -> Duration {
