@@ -365,7 +365,7 @@ pub(crate) struct Bench {
 
 /// Serve locks on a Unix socket, for programs in any language that has a client for Redis
 ///
-/// A connection owns its leases: when it ends, they are released. Whoever may open the socket may lock.
+/// A connection owns its leases: when it ends, they are released. Every process that can open the socket can lock.
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_AFTER_HELP)]
 #[cfg_attr(not(unix), expect(dead_code, reason = "the daemon needs Unix sockets"))]
