@@ -121,8 +121,8 @@ fn draw(limit: u32, random: u32) -> u32 {
 ///
 /// `reports` has, for each node that refused, the slots that are free there. `granted` nodes have granted the round and
 /// report nothing, so they may have any of them free.
-pub fn promising(reports: &[Vec<u32>], granted: usize, majority: usize, count: usize) -> Vec<u32> {
-    let mut slots: Vec<_> = reports.iter().flatten().copied().collect();
+pub fn promising(reports: &[&[u32]], granted: usize, majority: usize, count: usize) -> Vec<u32> {
+    let mut slots: Vec<_> = reports.iter().copied().flatten().copied().collect();
     slots.sort_unstable();
     slots.dedup();
     let nodes = |slot: u32| reports.iter().filter(|report| report.contains(&slot)).count();
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn slots_are_promising_if_a_majority_may_have_them_free() {
-        let reports = [vec![4, 1, 2], vec![1, 4], vec![2]];
+        let reports: [&[u32]; 3] = [&[4, 1, 2], &[1, 4], &[2]];
         assert_eq!(promising(&reports, 0, 2, 1), [4, 1, 2]);
         assert!(promising(&reports, 0, 3, 1).is_empty());
         assert_eq!(promising(&reports, 1, 3, 2), [4, 1, 2]);

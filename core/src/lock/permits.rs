@@ -13,7 +13,7 @@ use crate::config::resources::Resources;
 use crate::runtime::random;
 use crate::telemetry::events;
 use quorlock_protocol::{Quorum, Slots, promising};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of semaphores whose slots a client remembers although it uses none of them.
@@ -21,9 +21,6 @@ const REMEMBERED: usize = 1_000;
 
 /// How many rounds in a row an acquire starts early because nodes reported free slots.
 const AT_ONCE: u32 = 16;
-
-/// How many notifications an acquire looks at before its next round.
-const MAX_NOTIFIED: usize = 64;
 
 /// The semaphores that a client has used.
 #[derive(Default)]
@@ -106,8 +103,8 @@ pub(crate) struct PermitChoice {
     semaphore: Arc<Semaphore>,
     /// Slots that nodes have reported as free to this acquire, the best first.
     hints: Vec<u32>,
-    /// The slots in the notifications since the last round.
-    notified: Vec<Vec<u32>>,
+    /// The slots that nodes have offered since the last round: for each node, its last offer.
+    offers: BTreeMap<usize, Vec<u32>>,
     /// The slots of the last round.
     reserved: Option<Reserved>,
     /// How many rounds in a row were lost although nodes offered slots.
@@ -131,7 +128,7 @@ impl PermitChoice {
             count,
             semaphore: semaphores.get(&common.lock),
             hints: Vec::new(),
-            notified: Vec::new(),
+            offers: BTreeMap::new(),
             reserved: None,
             at_once: 0,
             has_waited: false,
@@ -152,9 +149,8 @@ impl PermitChoice {
     pub(crate) fn choose(&mut self) -> Arc<[Keys]> {
         // Not before the last round has lost them.
         self.reserved = None;
-        let notified = std::mem::take(&mut self.notified);
-        let (mut hints, count) =
-            (promising(&notified, 0, 1, self.count as usize), self.count as usize);
+        let (mut hints, count) = (self.offered_by(1), self.count as usize);
+        self.offers.clear();
         hints.append(&mut self.hints);
         let slots = self.semaphore.slots().choose(self.limit, count, &hints, random::random);
         let keys =
@@ -179,7 +175,7 @@ impl PermitChoice {
         let (mut reports, mut known) = (Vec::new(), 0);
         for permits in refusals {
             known = known.max(permits.known);
-            reports.push(permits.slots.clone());
+            reports.push(permits.slots.as_slice());
         }
         let has_offers = reports.iter().any(|slots| !slots.is_empty());
         self.semaphore.check_limit(&self.resources, self.limit, known);
@@ -202,28 +198,38 @@ impl PermitChoice {
 
     /// Records the slots that a node reported as free to this acquire in a refusal. Returns whether that counts as a
     /// notification.
-    pub(crate) fn offered(&mut self, slots: &[u32]) -> bool {
-        !slots.is_empty() && self.counts_offers() && self.remember(slots.to_vec())
+    pub(crate) fn offered(&mut self, node: usize, slots: &[u32]) -> bool {
+        let counts = !slots.is_empty() && self.counts_offers();
+        if counts {
+            self.offers.insert(node, slots.to_vec());
+        }
+        counts
     }
 
     /// Records the slots in a node's notification, which names the lock key of the first. Returns whether it is about
     /// this semaphore.
-    pub(crate) fn notified(&mut self, lock: &str) -> bool {
+    pub(crate) fn notified(&mut self, node: usize, lock: &str) -> bool {
         let common = Keys::semaphore(&self.key_prefix, &self.resources[0]);
         let Some(slots) = lock.strip_prefix(&common.fence) else { return false };
         let Ok(slots) = slots.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>() else {
             return false;
         };
-        slots.len() <= MAX_PERMITS as usize && self.remember(slots)
+        let counts = slots.len() <= MAX_PERMITS as usize;
+        if counts {
+            self.offers.insert(node, slots);
+        }
+        counts
     }
 
-    /// Keeps slots for the next choice. Returns whether there was room.
-    fn remember(&mut self, slots: Vec<u32>) -> bool {
-        let has_room = self.notified.len() < MAX_NOTIFIED;
-        if has_room {
-            self.notified.push(slots);
-        }
-        has_room
+    /// Whether a majority has offered the same slots, and enough of them.
+    pub(crate) fn nodes_agree(&self, quorum: Quorum) -> bool {
+        !self.offered_by(quorum.size()).is_empty()
+    }
+
+    /// Returns the slots that so many nodes have offered since the last round, the best first; none if they are too few.
+    fn offered_by(&self, nodes: usize) -> Vec<u32> {
+        let offers: Vec<_> = self.offers.values().map(Vec::as_slice).collect();
+        promising(&offers, 0, nodes, self.count as usize)
     }
 
     /// Returns the slots of the last round, which was won.
@@ -232,5 +238,32 @@ impl PermitChoice {
             self.semaphore.slots().heard_spare();
         }
         self.reserved.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PermitChoice, Semaphores};
+    use crate::command::keys::Keys;
+    use crate::config::resources::Resources;
+    use quorlock_protocol::Quorum;
+
+    #[test]
+    fn the_last_offer_of_each_node_counts() {
+        let resources = Resources::from("jobs");
+        let mut choice = PermitChoice::new(&Semaphores::default(), "", &resources, (10, 1));
+        let quorum = Quorum::over(5).expect("valid");
+        for (node, slot) in [(0, 7), (0, 7), (1, 7), (2, 8), (3, 8)] {
+            assert!(choice.offered(node, &[slot]));
+            assert!(!choice.nodes_agree(quorum), "node {node} offers {slot}");
+        }
+        // Not about this semaphore.
+        assert!(!choice.notified(0, "other"));
+        let lock = format!("{}8", Keys::semaphore("", &resources[0]).fence);
+        assert!(choice.notified(0, &lock));
+        assert!(choice.nodes_agree(quorum));
+        assert_eq!(choice.offered_by(3), [8]);
+        let _ = choice.choose();
+        assert!(!choice.nodes_agree(quorum), "a round uses up the offers");
     }
 }

@@ -23,7 +23,12 @@ use tokio::task::yield_now;
 pub(crate) struct Elapsed;
 
 /// Sleeps on the machine's own clock, which may stand still while the machine is suspended.
+///
+/// Returns at once if `duration` is zero. Otherwise the resolution is 1 ms, so it may sleep 1 ms longer.
 pub(crate) async fn sleep(duration: Duration) {
+    if duration.is_zero() {
+        return;
+    }
     #[cfg(test)]
     if let Some(machine) = machine::current() {
         return sleep_on(&*machine, duration).await;
@@ -194,5 +199,21 @@ pub(crate) async fn until_awaited() {
             return;
         }
         is_awaited.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sleep;
+    use futures_util::FutureExt as _;
+    use std::time::Duration;
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn no_time_is_slept_at_once_not_until_the_next_millisecond() {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let is_over = |duration| runtime.block_on(async { sleep(duration).now_or_never() });
+        assert_eq!(is_over(Duration::ZERO), Some(()));
+        assert_eq!(is_over(Duration::from_millis(1)), None);
     }
 }

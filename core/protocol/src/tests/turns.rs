@@ -33,6 +33,23 @@ fn a_turn_needs_notifications_from_a_majority_for_the_same_resource() {
 }
 
 #[test]
+fn a_waiter_for_permits_hears_all_nodes_or_waits_a_moment_unless_a_majority_agrees() {
+    let soon = |now: u64| at(now).plus(Duration::from_millis(1));
+    let mut calls = calls(3);
+    let hurried = at(0).plus(DELAY.shortest / 16);
+    assert_eq!(calls.add_offer(at(0), 0, false, at(FAR), DELAY, 0), hurried);
+    // Two of three nodes offer different permits.
+    let next = calls.add_offer(at(1), 1, false, hurried, DELAY, 0);
+    assert_eq!(next, soon(1));
+    // A node that offers again does not put it off.
+    assert_eq!(calls.add_offer(at(2), 1, false, next, DELAY, 0), next);
+    // The third node has been heard, so there is nothing to wait for.
+    assert_eq!(calls.clone().add_offer(at(2), 2, false, next, DELAY, 0), at(2));
+    // Two nodes agree.
+    assert_eq!(calls.add_offer(at(2), 1, true, at(FAR), DELAY, 0), at(2));
+}
+
+#[test]
 fn a_notification_expires_with_its_precedence() {
     let mut calls = calls(3);
     calls.add(at(0), 0, 0, at(FAR), DELAY, 0);

@@ -188,8 +188,7 @@ impl Acquire {
                 Notification::Free { node, lock } => {
                     self.trace.notified(self.driver.nodes[node].address());
                     let resource = match &mut self.permits {
-                        // Any of the slots will do.
-                        Some(permits) => permits.notified(&lock).then_some(0),
+                        Some(permits) => permits.notified(node, &lock).then_some(0),
                         None => self.keys.iter().position(|keys| keys.lock == lock),
                     };
                     if let Some(resource) = resource {
@@ -202,14 +201,22 @@ impl Acquire {
 
     /// Records the slots that a node reported as free in a refusal, and returns when to try.
     fn offered(&mut self, node: usize, slots: &[u32], next: Moment) -> Moment {
-        let counts = self.permits.as_mut().is_some_and(|permits| permits.offered(slots));
+        let counts = self.permits.as_mut().is_some_and(|permits| permits.offered(node, slots));
         if counts { self.called(node, 0, next) } else { next }
     }
 
-    /// Records a notification, and returns when to try: at `next` or earlier.
+    /// Records a notification, and returns when to try: at `next` or earlier. For permits, `resource` is zero: any of
+    /// them will do.
     fn called(&mut self, node: usize, resource: usize, next: Moment) -> Moment {
-        let delay = self.driver.options.retry_delay;
-        self.calls.add(clock::now(), node, resource, next, delay, random::random())
+        let (now, delay, random) =
+            (clock::now(), self.driver.options.retry_delay, random::random());
+        match &self.permits {
+            Some(permits) => {
+                let agree = permits.nodes_agree(self.driver.quorum);
+                self.calls.add_offer(now, node, agree, next, delay, random)
+            }
+            None => self.calls.add(now, node, resource, next, delay, random),
+        }
     }
 
     /// Joins the queues of newly subscribed nodes, in the background. A node on which the resource is free
