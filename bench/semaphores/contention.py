@@ -37,10 +37,17 @@ class _Lane:
     rounds: list[int] = field(default_factory=list)
     alone: list[int] = field(default_factory=list)
     """The latency of each uncontended acquire, in nanoseconds."""
+    nodes: Group | None = None
+    """The servers, if they have CPUs of their own whose time can be read."""
+    busy: list[float] = field(default_factory=list)
+    """For each turn, the CPU time that all servers together used, divided by the time."""
     failure: str = ""
 
     def turn(self) -> None:
+        before = self.nodes.cpu() if self.nodes else 0.0
         answer = self.crowd.run(self.load, SECONDS)
+        if self.nodes:
+            self.busy.append((self.nodes.cpu() - before) / SECONDS)
         self.timeline.add(answer.processes)
         self.rounds += answer.rounds
         self.alone += _latencies(self.crowd.run_one(_ALONE, SECONDS_ALONE))
@@ -49,6 +56,8 @@ class _Lane:
         if self.failure:
             return {"failure": self.failure}
         figures = self.timeline.summary() | {"alone": micros(self.alone)}
+        if self.busy:
+            figures["busy CPUs"] = round(fmean(self.busy), 2)
         if self.rounds:
             figures |= {"median rounds": median(self.rounds), "mean rounds": fmean(self.rounds)}
         return figures
@@ -79,20 +88,23 @@ def _measure(contest: Contest) -> dict[str, Any]:
 
 def _start(stack: ExitStack, contest: Contest, entrant: Entrant) -> _Lane:
     with nullcontext() if contest.pinned else anywhere():
-        urls = _nodes(stack, contest, entrant)
+        urls, group = _nodes(stack, contest, entrant)
         crowd = Crowd(stack, entrant.program, contest.limit, entrant.processes, urls)
-    lane = _Lane(crowd, contest.load(entrant), Timeline(contest.limit))
+    lane = _Lane(crowd, contest.load(entrant), Timeline(contest.limit), nodes=group)
     _try(lane, lambda: crowd.run(lane.load, WARM))
     return lane
 
 
-def _nodes(stack: ExitStack, contest: Contest, entrant: Entrant) -> Sequence[str]:
+def _nodes(
+    stack: ExitStack, contest: Contest, entrant: Entrant
+) -> tuple[Sequence[str], Group | None]:
     if entrant.program.needs_zookeeper:
         with among_servers() if contest.pinned else nullcontext():
-            return zookeeper.start(stack, entrant.nodes)
+            return zookeeper.start(stack, entrant.nodes), None
     if contest.pinned:
-        return Group(stack, entrant.nodes).urls
-    return stack.enter_context(Servers(entrant.nodes)).urls
+        group = Group(stack, entrant.nodes)
+        return group.urls, group
+    return stack.enter_context(Servers(entrant.nodes)).urls, None
 
 
 def _try(lane: _Lane, run: Callable[[], object]) -> None:

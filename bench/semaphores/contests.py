@@ -75,6 +75,8 @@ CONTESTS = [
         [
             Entrant(RUST, NODES, 20),
             Entrant(RUST, NODES, 4, 5),
+            Entrant(RUST, 3, 4, 5),
+            Entrant(RUST, 1, 4, 5),
             Entrant(RUST, 1, 20),
             Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
             Entrant(REDISSON, 1, *_JAVA),

@@ -126,15 +126,15 @@ def _hand_off(entrants: Summaries) -> str:
 
 
 def _use(entrants: Summaries) -> str:
-    rows = [
-        [_bold(name), *_cells(summary, [("average held", ".2f"), ("per second", ",.0f")])]
-        for name, summary in entrants.items()
-    ]
+    styles = [("average held", ".2f"), ("per second", ",.0f"), ("busy CPUs", ".2f")]
+    rows = [[_bold(name), *_cells(summary, styles)] for name, summary in entrants.items()]
     columns = ["20 contenders for 10 permits", "permits in use", "acquisitions per second"]
     return (
         "Each contender holds a permit for 10 ms, releases it, and wants the next one. The second"
-        " column is the number of permits that are held on average while others wait.\n\n"
-        + table(columns, rows)
+        " column is the number of permits that are held on average while others wait. The last"
+        " column is the CPU time that all servers use together, divided by the time. The nearer it"
+        " is to the number of their CPUs, the longer a permit is idle because requests wait for a"
+        " CPU.\n\n" + table([*columns, "busy CPUs of the servers"], rows)
     )
 
 
