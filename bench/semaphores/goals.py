@@ -73,7 +73,9 @@ def _limit(contests: dict[str, Any]) -> Goal:
         if name.startswith("quorlock") and "overruns" in summary
     ]
     met = sum(found) == 0 if found else None
-    return Goal("acquisitions above the limit, all contests", "none", str(sum(found)), met)
+    return Goal(
+        "acquisitions above the limit, quorlock, all contests", "none", str(sum(found)), met
+    )
 
 
 def _quorlock(entrants: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -24,9 +24,9 @@ const PAUSE_AFTER_KEEPING: u32 = 4;
 /// it tries after 1/16 of the delay.
 const HURRY: u32 = 16;
 
-/// How long a waiter for permits that a majority has notified waits for the others, if those that have do not offer the
-/// same permits.
-const AGREEMENT: Duration = Duration::from_millis(1);
+/// How long a waiter for permits that a majority has notified waits for the other nodes, if the majority offers different
+/// permits.
+const AGREEMENT_WAIT: Duration = Duration::from_millis(1);
 
 /// The longest time for which a notified waiter has priority. A notification that appears valid for
 /// longer is ignored, because the node's clock was set back.
@@ -112,9 +112,10 @@ impl Calls {
         next.min(now.plus(pause))
     }
 
-    /// Does the same for a waiter for permits, of which any will do: `node` offers it some. `agree`: whether a
-    /// majority offers it the same ones, and enough of them. If not, a round is likely to be lost, so the waiter hears
-    /// the other nodes first, or waits for them for a millisecond.
+    /// Records that `node` offers permits, and returns when to try, as [`Calls::add`] does. `agree`: whether a majority
+    /// offers the same permits, and enough of them. If a majority has notified the waiter but does not agree, a round
+    /// would probably be lost. So the waiter then waits a moment for the nodes that have not notified it, if there are
+    /// any.
     pub fn add_offer(
         &mut self,
         now: Moment,
@@ -125,9 +126,9 @@ impl Calls {
         random: u32,
     ) -> Moment {
         let at = self.add(now, node, 0, next, delay, random);
-        let heard: NodeSet = self.heard.iter().map(|call| call.0).collect();
-        let is_last = heard.len() == self.quorum.nodes();
-        if agree || is_last || !self.is_turn(now) { at } else { next.min(now.plus(AGREEMENT)) }
+        let notified_by: NodeSet = self.heard.iter().map(|call| call.0).collect();
+        let is_last = notified_by.len() == self.quorum.nodes();
+        if agree || is_last || !self.is_turn(now) { at } else { next.min(now.plus(AGREEMENT_WAIT)) }
     }
 
     /// Whether a majority has notified the waiter for the same resource.

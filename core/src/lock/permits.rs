@@ -149,7 +149,7 @@ impl PermitChoice {
     pub(crate) fn choose(&mut self) -> Arc<[Keys]> {
         // Not before the last round has lost them.
         self.reserved = None;
-        let (mut hints, count) = (self.offered_by(1), self.count as usize);
+        let (mut hints, count) = (self.offered_by_at_least(1), self.count as usize);
         self.offers.clear();
         hints.append(&mut self.hints);
         let slots = self.semaphore.slots().choose(self.limit, count, &hints, random::random);
@@ -223,11 +223,12 @@ impl PermitChoice {
 
     /// Whether a majority has offered the same slots, and enough of them.
     pub(crate) fn nodes_agree(&self, quorum: Quorum) -> bool {
-        !self.offered_by(quorum.size()).is_empty()
+        !self.offered_by_at_least(quorum.size()).is_empty()
     }
 
-    /// Returns the slots that so many nodes have offered since the last round, the best first; none if they are too few.
-    fn offered_by(&self, nodes: usize) -> Vec<u32> {
+    /// Returns the slots that at least so many nodes have offered since the last round, the best first; none if they
+    /// are fewer than wanted.
+    fn offered_by_at_least(&self, nodes: usize) -> Vec<u32> {
         let offers: Vec<_> = self.offers.values().map(Vec::as_slice).collect();
         promising(&offers, 0, nodes, self.count as usize)
     }
@@ -262,7 +263,7 @@ mod tests {
         let lock = format!("{}8", Keys::semaphore("", &resources[0]).fence);
         assert!(choice.notified(0, &lock));
         assert!(choice.nodes_agree(quorum));
-        assert_eq!(choice.offered_by(3), [8]);
+        assert_eq!(choice.offered_by_at_least(3), [8]);
         let _ = choice.choose();
         assert!(!choice.nodes_agree(quorum), "a round uses up the offers");
     }

@@ -24,11 +24,9 @@ pub(crate) struct Elapsed;
 
 /// Sleeps on the machine's own clock, which may stand still while the machine is suspended.
 ///
-/// Returns at once if `duration` is zero. Otherwise the resolution is 1 ms, so it may sleep 1 ms longer.
+/// If `duration` is zero, it only lets other tasks run. Otherwise the resolution is 1 ms, so it may sleep up to 1 ms
+/// longer.
 pub(crate) async fn sleep(duration: Duration) {
-    if duration.is_zero() {
-        return;
-    }
     #[cfg(test)]
     if let Some(machine) = machine::current() {
         return sleep_on(&*machine, duration).await;
@@ -36,6 +34,9 @@ pub(crate) async fn sleep(duration: Duration) {
     if follows_clock() {
         // Boxed, so that this future stays small in programs that are no tests.
         return Box::pin(sleep_until(clock::now().plus(duration))).await;
+    }
+    if duration.is_zero() {
+        return yield_now().await;
     }
     tokio::time::sleep(duration).await;
 }
@@ -206,14 +207,20 @@ pub(crate) async fn until_awaited() {
 mod tests {
     use super::sleep;
     use futures_util::FutureExt as _;
+    use std::pin::pin;
     use std::time::Duration;
     use tokio::runtime::Builder;
 
     #[test]
-    fn no_time_is_slept_at_once_not_until_the_next_millisecond() {
+    fn zero_sleep_does_not_last_until_the_next_millisecond() {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-        let is_over = |duration| runtime.block_on(async { sleep(duration).now_or_never() });
-        assert_eq!(is_over(Duration::ZERO), Some(()));
-        assert_eq!(is_over(Duration::from_millis(1)), None);
+        let is_over_after_a_yield = |duration| {
+            runtime.block_on(async {
+                let mut sleeps = pin!(sleep(duration));
+                (&mut sleeps).now_or_never().or_else(|| sleeps.now_or_never()).is_some()
+            })
+        };
+        assert!(is_over_after_a_yield(Duration::ZERO));
+        assert!(!is_over_after_a_yield(Duration::from_millis(1)));
     }
 }
