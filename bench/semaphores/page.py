@@ -120,8 +120,8 @@ def _hand_off(entrants: Summaries) -> str:
     columns = ["20 contenders for 10 permits", "uncontended acquire", "hand-off", "ratio"]
     return (
         "Each holder keeps its permit for 75 to 225 ms, and others wait. A *hand-off* is the time"
-        " from the return of a release until a waiter has the permit. The last column counts from the"
-        " call of the release.\n\n" + table([*columns, "from the call"], rows)
+        " from the return of a release until a waiter has the permit. The last column counts from"
+        " the call of the release.\n\n" + table([*columns, "from the call"], rows)
     )
 
 
@@ -134,8 +134,8 @@ def _use(entrants: Summaries) -> str:
         " column is the number of permits that are held on average while others wait. The last"
         " column is the CPU time that all servers use together, divided by the elapsed time: the"
         " nearer it is to the number of CPUs that they share, the longer requests wait for a CPU,"
-        " and the longer permits are idle. The timers of the Rust program have a resolution of 1 ms, so"
-        " it holds permits for about 11 ms.\n\n"
+        " and the longer permits are idle. The timers of the Rust program have a resolution of 1 ms,"
+        " so it holds permits for about 11 ms.\n\n"
         + table([*columns, "busy CPUs of the servers"], rows)
     )
 
