@@ -134,7 +134,7 @@ def _use(entrants: Summaries) -> str:
         " column is the number of permits that are held on average while others wait. The last"
         " column is the CPU time that all servers use together, divided by the elapsed time: the"
         " nearer it is to the number of CPUs that they share, the longer requests wait for a CPU,"
-        " and the longer permits are idle. The timers of the Rust program have a resolution of 1 ms,"
+        " and the longer permits are idle. The Rust program's timers have a resolution of 1 ms,"
         " so it holds permits for about 11 ms.\n\n"
         + table([*columns, "busy CPUs of the servers"], rows)
     )
