@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def cycles(nodes: int, *medians: float) -> dict[str, Any]:
 
 def test_the_section_shows_ratios_rounds_and_overruns() -> None:
     held = timeline(1, [turn(0, 1, 10, 11)], [turn(0, 12, 20, 21)]) | {"alone": 500.0}
-    counted = held | {"median rounds": 1, "mean rounds": 1.25, "limit": 10}
+    counted = held | {"median rounds": 1, "mean rounds": 1.25, "limit": 10, "busy CPUs": 0.847}
     text = section(
         {
             "date": "2026-11-23",
@@ -97,12 +98,13 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
     assert "| one cycle at limit 10, quorlock Rust | at most 1.3" in text
     assert "an exclusive lock's | 1.20 | yes |" in text
     assert "| median rounds at half load, limit 10 | at most 1.2 | 1.00 | yes |" in text
-    assert "| acquisitions above the limit, all contests | none | 0 | yes |" in text
+    assert "| acquisitions above the limit, quorlock, all contests | none | 0 | yes |" in text
     assert "| **quorlock Rust** | 5 | 200 µs | 240 µs (1.20) | 300 µs (1.50) |" in text
     assert "| **quorlock Rust** | 5 | 20 µs | 24 µs (1.20) | 30 µs (1.50) |" in text
     assert "| half load | 10 | 1 | 1.25 |" in text
     assert "| 20 contenders | 10 | 1 | 1.25 |" in text
     assert "| **quorlock Rust**, N = 5 | 500 µs | 1,000 µs | 2.00 times | 2,000 µs |" in text
     assert "| Redisson | hangs | | | |" in text
-    assert "| redis-semaphore, N = 5 | ends | |" in text
+    assert re.search(r"N = 5, 20 processes \| [^|]* \| [^|]* \| 0\.85 \|", text)
+    assert "| redis-semaphore, N = 5 | ends | | |" in text
     assert "| redis-semaphore, N = 3 | 2 | 0 | 1 |" in text
