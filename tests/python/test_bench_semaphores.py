@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -105,6 +104,6 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
     assert "| 20 contenders | 10 | 1 | 1.25 |" in text
     assert "| **quorlock Rust**, N = 5 | 500 µs | 1,000 µs | 2.00 times | 2,000 µs |" in text
     assert "| Redisson | hangs | | | |" in text
-    assert re.search(r"N = 5, 20 processes \| [^|]* \| [^|]* \| 0\.85 \|", text)
+    assert "| **quorlock Rust**, N = 5, 20 processes | | | 0.85 |" in text
     assert "| redis-semaphore, N = 5 | ends | | |" in text
     assert "| redis-semaphore, N = 3 | 2 | 0 | 1 |" in text
