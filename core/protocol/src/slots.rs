@@ -122,7 +122,7 @@ fn draw(limit: u32, random: u32) -> u32 {
 /// `reports` has, for each node that refused, the slots that are free there. `granted` nodes have granted the round and
 /// report nothing, so they may have any of them free.
 pub fn promising(reports: &[&[u32]], granted: usize, majority: usize, count: usize) -> Vec<u32> {
-    let mut slots: Vec<_> = reports.iter().copied().flatten().copied().collect();
+    let mut slots = reports.concat();
     slots.sort_unstable();
     slots.dedup();
     let nodes = |slot: u32| reports.iter().filter(|report| report.contains(&slot)).count();

@@ -308,9 +308,7 @@ async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: Cancella
 
 /// Sends one batch of automatic extensions after a delay, and schedules the next step of each lease.
 async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<Due>) {
-    if !delay.is_zero() {
-        sleep(delay).await;
-    }
+    sleep(delay).await;
     let Some(strong) = renewer.upgrade() else { return };
     let (ids, items) = strong.begin(leases);
     drop(strong);
