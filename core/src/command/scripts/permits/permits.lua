@@ -14,7 +14,7 @@ end
 
 -- Looks up the slots whose time has passed.
 local function look_up_passed()
-  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(0', now)) do set_free_from(slot) end
+  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(0', string.format('%.0f', now))) do set_free_from(slot) end
 end
 
 -- The number of slots in the index, as last learned.
@@ -46,7 +46,7 @@ end
 
 -- Returns all slots below a limit that are free, in the order of the index.
 local function free_slots(limit)
-  local all = redis.pcall('ZRANGEBYSCORE', index, 0, 0)
+  local all = redis.pcall('ZRANGEBYSCORE', index, '0', '0')
   if known <= limit then return all end
   local free = {}
   for _, slot in ipairs(all) do
@@ -59,7 +59,7 @@ end
 local function count_free(limit)
   if known == 0 then return nil end
   if known > limit then return #free_slots(limit) end
-  local count = redis.pcall('ZCOUNT', index, 0, 0)
+  local count = redis.pcall('ZCOUNT', index, '0', '0')
   return type(count) == 'number' and count or nil
 end
 
@@ -77,8 +77,8 @@ local function some_free(count, from, limit)
     for at = 0, count - 1 do add({all[(from + at) % #all + 1]}) end
     return found
   end
-  add(redis.pcall('ZRANGEBYSCORE', index, 0, 0, 'LIMIT', from, count))
-  if #found < count then add(redis.pcall('ZRANGEBYSCORE', index, 0, 0, 'LIMIT', 0, count)) end
+  add(redis.pcall('ZRANGEBYSCORE', index, '0', '0', 'LIMIT', from, count))
+  if #found < count then add(redis.pcall('ZRANGEBYSCORE', index, '0', '0', 'LIMIT', 0, count)) end
   return found
 end
 
@@ -130,21 +130,21 @@ local function take_back(turn_end)
   return offered[1] ~= nil
 end
 
--- Returns so many of the waiters that were not notified, in their order. Removes those that did not use
--- their turn.
-local function waiting(count)
-  redis.pcall('ZREMRANGEBYSCORE', queue, string.format('%.0f', -now), '(0')
-  return redis.pcall('ZRANGEBYSCORE', queue, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
+-- Returns so many of the waiters that were not notified, in their order; only those before a ticket, if there
+-- is one. Removes those that did not use their turn.
+local function waiting(count, ticket)
+  redis.pcall('ZREMRANGEBYSCORE', queue, string.format('-%.0f', now), '(0')
+  local before = ticket and string.format('(%.0f', ticket) or '+inf'
+  return redis.pcall('ZRANGEBYSCORE', queue, '0', before, 'LIMIT', '0', count)
 end
 
 -- Returns how many permits are reserved for waiters before this one that listen, if so many are free.
 -- Without that, a waiter for several permits would wait for ever behind those that want one.
 local function reserved_before(waiter, ticket, free)
   if not is_queued or free == 0 then return 0 end
-  local all, reserved, gone = waiting(free + MOST_GONE), 0, 0
-  for i = 1, #all, 2 do
-    local name, is_before = all[i], not ticket or tonumber(all[i + 1]) < ticket
-    if reserved >= free or not is_before or gone == MOST_GONE or name == waiter then break end
+  local reserved, gone = 0, 0
+  for _, name in ipairs(waiting(free + MOST_GONE, ticket)) do
+    if reserved >= free or gone == MOST_GONE or name == waiter then break end
     local listeners = send(name)
     if not listeners then break end
     if listeners > 0 then
@@ -161,12 +161,11 @@ end
 -- the waiter that gets its offer with the reply. Returns that offer, and some slots that no waiter needs.
 -- The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it.
 local function notify_waiters(turn, own)
-  local free, used, gone, offer = redis.pcall('ZRANGEBYSCORE', index, 0, 0), 0, 0, {}
+  local free, used, gone, notified, offer = redis.pcall('ZRANGEBYSCORE', index, '0', '0'), 0, 0, 0, {}
   if not free[1] then return offer end
-  local all, notified = waiting(#free + MOST_GONE), 0
-  for i = 1, #all, 2 do
+  for _, name in ipairs(waiting(#free + MOST_GONE)) do
     if used >= #free or gone == MOST_GONE then return offer end
-    local name, slots, at = all[i], {}, used
+    local slots, at = {}, used
     local wanted, limit = wanted_permits(name)
     while #slots < wanted and at < #free do
       at = at + 1
