@@ -34,6 +34,7 @@ class _Lane:
     crowd: Crowd
     load: Load
     timeline: Timeline
+    contenders: int
     rounds: list[int] = field(default_factory=list)
     alone: list[int] = field(default_factory=list)
     """The latency of each uncontended acquire, in nanoseconds."""
@@ -56,6 +57,7 @@ class _Lane:
         if self.failure:
             return {"failure": self.failure}
         figures = self.timeline.summary() | {"alone": micros(self.alone)}
+        figures["contenders"] = self.contenders
         if self.busy:
             figures["busy CPUs"] = round(fmean(self.busy), 2)
         if self.rounds:
@@ -90,7 +92,8 @@ def _start(stack: ExitStack, contest: Contest, entrant: Entrant) -> _Lane:
     with nullcontext() if contest.pinned else anywhere():
         urls, group = _nodes(stack, contest, entrant)
         crowd = Crowd(stack, entrant.program, contest.limit, entrant.processes, urls)
-    lane = _Lane(crowd, contest.load(entrant), Timeline(contest.limit), nodes=group)
+    timeline = Timeline(contest.limit)
+    lane = _Lane(crowd, contest.load(entrant), timeline, entrant.contenders, nodes=group)
     _try(lane, lambda: crowd.run(lane.load, WARM))
     return lane
 

@@ -19,6 +19,10 @@ class Entrant:
     """The tasks of each process."""
 
     @property
+    def contenders(self) -> int:
+        return self.processes * self.tasks
+
+    @property
     def name(self) -> str:
         each = f" of {self.tasks} tasks" if self.tasks > 1 else ""
         return f"{self.program.name}, N = {self.nodes}, {self.processes} processes{each}"
@@ -73,6 +77,8 @@ CONTESTS = [
         "use",
         10,
         [
+            # None of these waits, so nobody can keep more permits in use with this program.
+            Entrant(RUST, NODES, 10),
             Entrant(RUST, NODES, 20),
             Entrant(RUST, NODES, 4, 5),
             Entrant(RUST, 3, 4, 5),

@@ -56,12 +56,19 @@ def _hand_off(entrants: dict[str, Any]) -> Iterator[Goal]:
 
 def _use(entrants: dict[str, Any]) -> Iterator[Goal]:
     for name, summary in _quorlock(entrants):
+        if not has_waiters(summary):
+            continue
         most, rounds = ROUNDS["full load"], summary.get("median rounds")
         yield _at_most(f"median rounds of 20 contenders for 10 permits, {name}", rounds, most)
         held = summary.get("average held")
         measured = "" if held is None else f"{held:.2f}"
         met = None if held is None else held >= USE
         yield Goal(f"permits in use of 10, {name}", f"at least {USE:g}", measured, met)
+
+
+def has_waiters(summary: dict[str, Any]) -> bool:
+    """Whether there are more contenders than permits. True if that is not known, after a failure."""
+    return "contenders" not in summary or summary["contenders"] > summary["limit"]
 
 
 def _limit(contests: dict[str, Any]) -> Goal:

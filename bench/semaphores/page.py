@@ -128,14 +128,17 @@ def _hand_off(entrants: Summaries) -> str:
 def _use(entrants: Summaries) -> str:
     styles = [("average held", ".2f"), ("per second", ",.0f"), ("busy CPUs", ".2f")]
     rows = [[_bold(name), *_cells(summary, styles)] for name, summary in entrants.items()]
-    columns = ["20 contenders for 10 permits", "permits in use", "acquisitions per second"]
+    columns = ["contenders for 10 permits", "permits in use", "acquisitions per second"]
     return (
-        "Each contender holds a permit for 10 ms, releases it, and wants the next one. The second"
-        " column is the number of permits that are held on average while others wait. The last"
-        " column is the CPU time that all servers use together, divided by the elapsed time: the"
-        " nearer it is to the number of CPUs that they share, the longer requests wait for a CPU,"
-        " and the longer permits are idle. The Rust program's timers have a resolution of 1 ms,"
-        " so it holds permits for about 11 ms.\n\n"
+        "Each contender holds a permit for 10 ms, releases it, and wants the next one. There are 20"
+        " contenders, except in the first row. The second column is the number of permits that are"
+        " held on average. In the first row, ten contenders share the ten permits, and none of them"
+        " waits: the time in which they hold none is that of their own requests. More permits than"
+        " that cannot be in use with this program, these servers and this machine. The last column"
+        " is the CPU time that all servers use together, divided by the elapsed time: the nearer it"
+        " is to the number of CPUs that they share, the longer requests wait for a CPU, and the"
+        " longer permits are idle. The Rust program's timers have a resolution of 1 ms, so it holds"
+        " permits for about 11 ms.\n\n"
         + table([*columns, "busy CPUs of the servers"], rows)
     )
 

@@ -40,7 +40,7 @@ class Timeline:
     most: int = 0
     """The largest number of permits that were held at the same time."""
     held: list[float] = field(default_factory=list)
-    """For each round, how many permits were held on average while others waited."""
+    """For each round, how many permits were held on average."""
     vacant: list[int] = field(default_factory=list)
     """For each hand-off, the nanoseconds from the begin of the release to the next grant."""
     hand_offs: list[int] = field(default_factory=list)
@@ -109,26 +109,19 @@ def _window(processes: Iterable[Sequence[Served]]) -> tuple[int, int]:
     return begin, end
 
 
-def _average(turns: Iterable[Served], limit: int, begin: int, end: int) -> float | None:
-    """Returns how many permits were held on average while others waited, between the two times.
+def _average(turns: Sequence[Served], limit: int, begin: int, end: int) -> float | None:
+    """Returns how many permits were held on average between the two times.
 
-    Permits above the limit are not counted. Returns None if nobody waited.
+    Permits above the limit are not counted. Returns None if there is no time between the two.
     """
-    changes = []
-    for turn in turns:
-        changes += [(turn.began, 0, 1), (turn.granted, 1, -1), (turn.ended, -1, 0)]
-    held = waiting = 0
-    area = span = 0
-    last = begin
-    for time, held_more, waiting_more in sorted(changes):
+    changes = [(turn.granted, 1) for turn in turns] + [(turn.ended, -1) for turn in turns]
+    held, area, last = 0, 0, begin
+    for time, change in sorted(changes):
         now = min(max(time, begin), end)
-        if waiting:
-            area += min(held, limit) * (now - last)
-            span += now - last
+        area += min(held, limit) * (now - last)
         last = now
-        held += held_more
-        waiting += waiting_more
-    return area / span if span else None
+        held += change
+    return area / (end - begin) if end > begin else None
 
 
 def _hand_offs(turns: Iterable[Served]) -> list[tuple[int, int]]:

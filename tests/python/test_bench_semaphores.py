@@ -41,16 +41,16 @@ def test_an_acquire_that_timed_out_is_no_acquisition() -> None:
     assert (found["acquisitions"], found["timeouts"]) == (1, 1)
 
 
-def test_use_is_the_average_while_others_wait() -> None:
-    # All take part from 5 to 15 ms. Two permits are held for 5 ms, then one for 2 ms and two for 1
-    # ms. After that, nobody waits.
+def test_use_is_the_average_while_all_take_part() -> None:
+    # All take part from 5 to 15 ms. Two permits are held for 5 ms, then one for 2 ms, two for 1 ms,
+    # and three for 2 ms.
     found = timeline(
         3,
         [turn(0, 1, 10, 11), turn(12, 13, 15, 16)],
         [turn(0, 5, 30, 31)],
         [turn(0, 2, 5, 5), turn(5, 12, 15, 16)],
     )
-    assert found["average held"] == (5 * 2 + 2 * 1 + 1 * 2) / 8
+    assert found["average held"] == (5 * 2 + 2 * 1 + 1 * 2 + 2 * 3) / 10
 
 
 def test_use_does_not_count_permits_above_the_limit() -> None:
@@ -86,7 +86,8 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
                 "rounds at half load, limit 10": {"quorlock Rust, N = 5": counted},
                 "hand-off": {"quorlock Rust, N = 5": held, "redisson": {"failure": "hangs"}},
                 "use": {
-                    "quorlock Rust, N = 5, 20 processes": counted,
+                    "quorlock Rust, N = 5, 10 processes": counted | {"contenders": 10},
+                    "quorlock Rust, N = 5, 20 processes": counted | {"contenders": 20},
                     "redisson, N = 1": held,
                     "redis-semaphore, N = 5": {"failure": "ends: x"},
                 },
@@ -105,5 +106,7 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
     assert "| **quorlock Rust**, N = 5 | 500 µs | 1,000 µs | 2.00 times | 2,000 µs |" in text
     assert "| Redisson | hangs | | | |" in text
     assert "| **quorlock Rust**, N = 5, 20 processes | | | 0.85 |" in text
+    assert "| permits in use of 10, quorlock Rust, N = 5, 20 processes | at least 9.5 |" in text
+    assert "| permits in use of 10, quorlock Rust, N = 5, 10 processes |" not in text
     assert "| redis-semaphore, N = 5 | ends | | |" in text
     assert "| redis-semaphore, N = 3 | 2 | 0 | 1 |" in text
