@@ -67,7 +67,7 @@ def _use(entrants: dict[str, Any]) -> Iterator[Goal]:
 
 
 def has_waiters(summary: dict[str, Any]) -> bool:
-    """Whether there are more contenders than permits. True if that is not known, after a failure."""
+    """Whether there are more contenders than permits. True after a failure, if that is unknown."""
     return "contenders" not in summary or summary["contenders"] > summary["limit"]
 
 

@@ -138,8 +138,7 @@ def _use(entrants: Summaries) -> str:
         " is the CPU time that all servers use together, divided by the elapsed time: the nearer it"
         " is to the number of CPUs that they share, the longer requests wait for a CPU, and the"
         " longer permits are idle. The Rust program's timers have a resolution of 1 ms, so it holds"
-        " permits for about 11 ms.\n\n"
-        + table([*columns, "busy CPUs of the servers"], rows)
+        " permits for about 11 ms.\n\n" + table([*columns, "busy CPUs of the servers"], rows)
     )
 
 
