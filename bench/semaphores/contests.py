@@ -45,6 +45,9 @@ class Contest:
         return Load(entrant.tasks, self.hold, self.spread)
 
 
+USE = "use"
+"""The beginning of the names of the contests that show how many permits are in use."""
+
 _JAVA = (2, 10) if SHORT else (4, 5)
 """The processes and tasks of the libraries in Java, whose processes start slowly."""
 
@@ -73,22 +76,30 @@ CONTESTS = [
         hold=0.15,
         spread=0.075,
     ),
-    Contest(
-        "use",
-        10,
-        [
-            # None of these waits, so nobody can keep more permits in use with this program.
-            Entrant(RUST, NODES, 10),
-            Entrant(RUST, NODES, 20),
-            Entrant(RUST, NODES, 4, 5),
-            Entrant(RUST, 3, 4, 5),
-            Entrant(RUST, 1, 4, 5),
-            Entrant(RUST, 1, 20),
-            Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
-            Entrant(REDISSON, 1, *_JAVA),
-            Entrant(CURATOR, 3, *_JAVA),
-        ],
-        hold=0.01,
+    # Several contests, because processes that wait for their turn disturb the others a little.
+    *(
+        Contest(f"{USE} {where}", 10, entrants, hold=0.01)
+        for where, entrants in [
+            (
+                "on five nodes",
+                [
+                    # None of these waits.
+                    Entrant(RUST, NODES, 10),
+                    Entrant(RUST, NODES, 20),
+                    Entrant(RUST, NODES, 4, 5),
+                    Entrant(REDIS_SEMAPHORE, NODES, 4, 5),
+                ],
+            ),
+            (
+                "on fewer nodes",
+                [
+                    Entrant(RUST, 3, 4, 5),
+                    Entrant(RUST, 1, 4, 5),
+                    Entrant(RUST, 1, 20),
+                ],
+            ),
+            ("in Java", [Entrant(REDISSON, 1, *_JAVA), Entrant(CURATOR, 3, *_JAVA)]),
+        ]
     ),
     Contest(
         "limit",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from goals import Goal
 from parameters import NODES
+from semaphores.contests import USE
 
 COST = {"10": 1.3, "1000": 2.0}
 """By limit: how many times as long as an exclusive lock's a cycle may take."""
 ROUNDS = {"half load": 1.2, "full load": 2.0}
 HAND_OFF = 3.0
 """How many times as long as an uncontended acquire a hand-off may take."""
-USE = 9.5
+IN_USE = 9.5
 """How many of 10 permits must be held while others wait."""
 
 
@@ -23,7 +24,7 @@ def goals(results: dict[str, Any]) -> list[Goal]:
         *_cost(results["cycles"]),
         *_rounds(contests),
         *_hand_off(contests["hand-off"]),
-        *_use(contests["use"]),
+        *_use(in_use(contests)),
         _limit(contests),
     ]
 
@@ -62,11 +63,21 @@ def _use(entrants: dict[str, Any]) -> Iterator[Goal]:
         yield _at_most(f"median rounds of 20 contenders for 10 permits, {name}", rounds, most)
         held = summary.get("average held")
         measured = "" if held is None else f"{held:.2f}"
-        met = None if held is None else held >= USE
-        yield Goal(f"permits in use of 10, {name}", f"at least {USE:g}", measured, met)
+        met = None if held is None else held >= IN_USE
+        yield Goal(f"permits in use of 10, {name}", f"at least {IN_USE:g}", measured, met)
 
 
-def has_waiters(summary: dict[str, Any]) -> bool:
+def in_use(contests: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the entrants of all contests that show how many permits are in use."""
+    return {
+        name: summary
+        for contest, entrants in contests.items()
+        if contest.startswith(USE)
+        for name, summary in entrants.items()
+    }
+
+
+def has_waiters(summary: Mapping[str, Any]) -> bool:
     """Whether there are more contenders than permits. True after a failure, if that is unknown."""
     return "contenders" not in summary or summary["contenders"] > summary["limit"]
 

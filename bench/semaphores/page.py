@@ -7,7 +7,7 @@ from typing import Any
 
 from markdown import failure, micros, table
 from parameters import NODES
-from semaphores.goals import goals
+from semaphores.goals import IN_USE, goals, has_waiters, in_use
 
 Summaries = Mapping[str, Mapping[str, Any]]
 
@@ -22,14 +22,14 @@ def section(results: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "## Semaphores",
-            "`make bench-semaphores` measures what a permit of a semaphore costs beside an"
+            "`make bench-semaphores` measures what a permit of a semaphore costs compared with an"
             " exclusive lock, and how contenders share the permits. For the method, see"
             " [bench/semaphores](../bench/semaphores/README.md).",
             _goals(results),
             _cycles(results["cycles"]),
             _rounds(contests),
             _hand_off(contests["hand-off"]),
-            _use(contests["use"]),
+            _use(in_use(contests)),
             _limit(contests["limit"]),
             f"The figures of this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
@@ -96,15 +96,15 @@ def _rounds(contests: Mapping[str, Summaries]) -> str:
     ]
     rows += [
         ["20 contenders", *_cells(summary, styles)]
-        for name, summary in contests["use"].items()
+        for name, summary in in_use(contests).items()
         if summary.get("median rounds") and f"N = {NODES}, 20 processes" in name
     ]
     columns = ["load", "limit", "median rounds", "mean rounds", "acquisitions per second"]
     return (
-        "A *round* is one request to every node. At half load, half as many contenders as there"
-        " are permits acquire, hold and release in loops. At full load, there are as many"
-        " contenders as permits. In the last row, there are twice as many.\n\n"
-        + table(columns, rows)
+        "A *round* is one request to every node. At half load, there are half as many contenders as"
+        " permits. At full load, there are as many. In the last row, there are twice as many. They"
+        " hold permits for 5 to 15 ms at limit 10, for 0.5 to 1.5 s at limit 1,000, and for 10 ms"
+        " in the last row, so compare the rounds, not the rates.\n\n" + table(columns, rows)
     )
 
 
@@ -126,19 +126,60 @@ def _hand_off(entrants: Summaries) -> str:
 
 
 def _use(entrants: Summaries) -> str:
-    styles = [("average held", ".2f"), ("per second", ",.0f"), ("busy CPUs", ".2f")]
-    rows = [[_bold(name), *_cells(summary, styles)] for name, summary in entrants.items()]
-    columns = ["contenders for 10 permits", "permits in use", "acquisitions per second"]
+    styles = [
+        ("average held", ".2f"),
+        ("per second", ",.0f"),
+        ("overruns", ","),
+        ("busy CPUs", ".2f"),
+    ]
+    rows = [
+        [_bold(name), *_cells(summary, styles), _cpu_per_acquisition(summary)]
+        for name, summary in entrants.items()
+    ]
+    columns = [
+        "contenders for 10 permits",
+        "permits in use",
+        "acquisitions per second",
+        "above the limit",
+        "busy CPUs of the servers",
+        "CPU time of the servers per acquisition",
+    ]
     return (
-        "Each contender holds a permit for 10 ms, releases it, and wants the next one. There are 20"
-        " contenders, except in the first row. The second column is the number of permits that are"
-        " held on average. In the first row, ten contenders share the ten permits, and none of them"
-        " waits: the time in which they hold none is that of their own requests. More permits than"
-        " that cannot be in use with this program, these servers and this machine. The last column"
-        " is the CPU time that all servers use together, divided by the elapsed time: the nearer it"
-        " is to the number of CPUs that they share, the longer requests wait for a CPU, and the"
-        " longer permits are idle. The Rust program's timers have a resolution of 1 ms, so it holds"
-        " permits for about 11 ms.\n\n" + table([*columns, "busy CPUs of the servers"], rows)
+        "Each contender holds a permit for 10 ms, releases it, and wants the next one. The Rust"
+        " program's timers have a resolution of 1 ms, so it holds permits for about 11 ms. *Permits"
+        " in use* is the number of permits that are held on average. *Above the limit* is the"
+        " number of acquisitions after which there were more holders than permits.\n\n"
+        "In the first row, ten contenders share the ten permits, so none of them waits: permits are"
+        " idle only while their next holders send requests. In the other rows, ten of 20 contenders"
+        " wait." + _needed(entrants) + "\n\n" + table(columns, rows)
+    )
+
+
+def _cpu_per_acquisition(summary: Mapping[str, Any]) -> str:
+    if not summary.get("busy CPUs") or not summary.get("per second"):
+        return ""
+    return micros(summary["busy CPUs"] / summary["per second"] * 1e6)
+
+
+def _needed(entrants: Summaries) -> str:
+    """Says how much CPU time the goal would need, if it is missed."""
+    needed = [
+        summary["busy CPUs"] * IN_USE / summary["average held"]
+        for name, summary in entrants.items()
+        if name.startswith("quorlock")
+        and f"N = {NODES}," in name
+        and has_waiters(summary)
+        and summary.get("busy CPUs")
+        and (summary.get("average held") or IN_USE) < IN_USE
+    ]
+    if not needed:
+        return ""
+    return (
+        " That costs the servers more CPU time for each acquisition, because a waiter first joins"
+        " the queue of each node, and each release then notifies one. At this cost, five nodes need"
+        f" {min(needed):.2f} to {max(needed):.2f} CPUs for {IN_USE:g} permits in use. Here, they"
+        " share one CPU: the busier it is, the longer requests wait, and the longer permits are"
+        " idle."
     )
 
 
@@ -152,9 +193,9 @@ def _limit(entrants: Summaries) -> str:
     rows = [[_bold(name), *_cells(summary, columns)] for name, summary in entrants.items()]
     names = ["acquisitions", "above the limit", "most held at once", "permits in use"]
     return (
-        "Six processes contend for two permits, which each holds for 5 to 15 ms. The scheduler"
-        " places clients and servers. An acquisition is *above the limit* if there are then more"
-        " holders than permits.\n\n" + table(["limit 2", *names], rows)
+        "Six processes contend for two permits. Each holder keeps its permit for 5 to 15 ms. The"
+        " scheduler places clients and servers. An acquisition is *above the limit* if there are"
+        " then more holders than permits.\n\n" + table(["limit 2", *names], rows)
     )
 
 

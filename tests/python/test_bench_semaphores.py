@@ -85,9 +85,10 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
             "contests": {
                 "rounds at half load, limit 10": {"quorlock Rust, N = 5": counted},
                 "hand-off": {"quorlock Rust, N = 5": held, "redisson": {"failure": "hangs"}},
-                "use": {
+                "use on five nodes": {
                     "quorlock Rust, N = 5, 10 processes": counted | {"contenders": 10},
-                    "quorlock Rust, N = 5, 20 processes": counted | {"contenders": 20},
+                    "quorlock Rust, N = 5, 20 processes": counted
+                    | {"contenders": 20, "average held": 8.0, "per second": 700.0},
                     "redisson, N = 1": held,
                     "redis-semaphore, N = 5": {"failure": "ends: x"},
                 },
@@ -105,7 +106,8 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
     assert "| 20 contenders | 10 | 1 | 1.25 |" in text
     assert "| **quorlock Rust**, N = 5 | 500 µs | 1,000 µs | 2.00 times | 2,000 µs |" in text
     assert "| Redisson | hangs | | | |" in text
-    assert "| **quorlock Rust**, N = 5, 20 processes | | | 0.85 |" in text
+    assert "| **quorlock Rust**, N = 5, 20 processes | 8.00 | 700 | 0 | 0.85 | 1,210 µs |" in text
+    assert "five nodes need 1.01 to 1.01 CPUs for 9.5 permits in use" in text
     assert "| permits in use of 10, quorlock Rust, N = 5, 20 processes | at least 9.5 |" in text
     assert "| permits in use of 10, quorlock Rust, N = 5, 10 processes |" not in text
     assert "| redis-semaphore, N = 5 | ends | | |" in text
