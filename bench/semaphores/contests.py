@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parameters import NODES
 from semaphores.crowd import CURATOR, JAVASCRIPT, REDIS_SEMAPHORE, REDISSON, RUST, Load, Program
-from semaphores.settings import SHORT
+from semaphores.settings import SHORT, USE
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,6 @@ class Contest:
     def load(self, entrant: Entrant) -> Load:
         return Load(entrant.tasks, self.hold, self.spread)
 
-
-USE = "use"
-"""The beginning of the names of the contests that show how many permits are in use."""
 
 _JAVA = (2, 10) if SHORT else (4, 5)
 """The processes and tasks of the libraries in Java, whose processes start slowly."""

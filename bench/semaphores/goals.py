@@ -7,7 +7,7 @@ from typing import Any
 
 from goals import Goal
 from parameters import NODES
-from semaphores.contests import USE
+from semaphores.settings import USE
 
 COST = {"10": 1.3, "1000": 2.0}
 """By limit: how many times as long as an exclusive lock's a cycle may take."""

@@ -177,9 +177,8 @@ def _needed(entrants: Summaries) -> str:
     return (
         " That costs the servers more CPU time for each acquisition, because a waiter first joins"
         " the queue of each node, and each release then notifies one. At this cost, five nodes need"
-        f" {min(needed):.2f} to {max(needed):.2f} CPUs for {IN_USE:g} permits in use. Here, they"
-        " share one CPU: the busier it is, the longer requests wait, and the longer permits are"
-        " idle."
+        f" about {max(needed):.1f} CPUs for {IN_USE:g} permits in use. Here, they share one CPU:"
+        " the busier it is, the longer requests wait, and the longer permits are idle."
     )
 
 

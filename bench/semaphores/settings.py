@@ -24,3 +24,6 @@ WARM = 0.2 if SHORT else 2.0
 """The length of the first turn of a crowd, which is not counted."""
 PATIENCE = 60.0
 """Seconds within which a process must answer, after the time it was given."""
+
+USE = "use"
+"""The beginning of the names of the contests that show how many permits are in use."""
