@@ -119,14 +119,14 @@ fn draw(limit: u32, random: u32) -> u32 {
 /// Returns the slots that a waiter for `count` permits should try next: those that most nodes report as free. Empty if
 /// they are not free on a majority, as far as the waiter knows.
 ///
-/// `reports` has, for each node that refused, the slots that are free there. `granted` nodes have granted the round and
-/// report nothing, so they may have any of them free.
-pub fn promising(reports: &[&[u32]], granted: usize, majority: usize, count: usize) -> Vec<u32> {
+/// `reports` has, for each node that refused, the slots that are free there. `silent` nodes report nothing, because they
+/// granted the round or have not answered, so they may have any of them free.
+pub fn promising(reports: &[&[u32]], silent: usize, majority: usize, count: usize) -> Vec<u32> {
     let mut slots = reports.concat();
     slots.sort_unstable();
     slots.dedup();
     let nodes = |slot: u32| reports.iter().filter(|report| report.contains(&slot)).count();
-    slots.retain(|slot| nodes(*slot) + granted >= majority);
+    slots.retain(|slot| nodes(*slot) + silent >= majority);
     // Stable, in the order in which the first node reported them: each client gets them in another one.
     let position = |slot: &u32| {
         reports.iter().find_map(|report| report.iter().position(|other| other == slot))

@@ -167,7 +167,16 @@ impl PermitChoice {
     }
 
     /// Learns from the answers to a lost round. Returns whether a round for other slots is worth a try, without a pause.
-    pub(crate) fn learn(&mut self, answers: &[Option<Answered>], quorum: Quorum) -> bool {
+    ///
+    /// A round is lost when a majority has refused it. The nodes that have not answered may also have a slot free that
+    /// another node reports. An acquire that `waits` will be notified of it. One that does not wait would give up, so it
+    /// counts on those nodes.
+    pub(crate) fn learn(
+        &mut self,
+        answers: &[Option<Answered>],
+        quorum: Quorum,
+        waits: bool,
+    ) -> bool {
         let refusals = answers.iter().flatten().filter_map(|answer| match answer {
             Ok(Reply::Held(Refusal { permits, .. })) => Some(permits),
             _ => None,
@@ -179,9 +188,13 @@ impl PermitChoice {
         }
         let has_offers = reports.iter().any(|slots| !slots.is_empty());
         self.semaphore.check_limit(&self.resources, self.limit, known);
-        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
-        let granted = answers.iter().flatten().filter(granted).count();
-        self.hints = promising(&reports, granted, quorum.size(), self.count as usize);
+        let is_silent = |answer: &&Option<Answered>| match answer {
+            Some(Ok(Reply::Granted { .. })) => true,
+            Some(_) => false,
+            None => !waits,
+        };
+        let silent = answers.iter().filter(is_silent).count();
+        self.hints = promising(&reports, silent, quorum.size(), self.count as usize);
         if self.hints.is_empty() {
             self.semaphore.slots().heard_full();
             self.has_waited = true;
@@ -246,6 +259,7 @@ impl PermitChoice {
 mod tests {
     use super::{PermitChoice, Semaphores};
     use crate::command::keys::Keys;
+    use crate::command::reply::{FreePermits, Refusal, Reply};
     use crate::config::resources::Resources;
     use quorlock_protocol::Quorum;
 
@@ -266,5 +280,23 @@ mod tests {
         assert_eq!(choice.offered_by_at_least(3), [8]);
         let _ = choice.choose();
         assert!(!choice.nodes_agree(quorum), "a round uses up the offers");
+    }
+
+    #[test]
+    fn acquire_that_does_not_wait_counts_on_nodes_that_have_not_answered() {
+        let resources = Resources::from("jobs");
+        let mut choice = PermitChoice::new(&Semaphores::default(), "", &resources, (10, 1));
+        let quorum = Quorum::over(3).expect("valid");
+        let refused = |slots: &[u32]| {
+            let permits = FreePermits { slots: slots.to_vec(), known: 10 };
+            let (expires_in, clock, rank, holder) = (None, 0, None, None);
+            Some(Ok(Reply::Held(Refusal { expires_in, clock, rank, holder, permits })))
+        };
+        let (waits, tries) = (true, false);
+        assert!(!choice.learn(&[refused(&[7]), refused(&[]), None], quorum, waits));
+        assert!(choice.learn(&[refused(&[7]), refused(&[]), None], quorum, tries));
+        assert_eq!(choice.choose()[0].lock, Keys::permit("", &resources[0], 7, 10).lock);
+        assert!(!choice.learn(&[refused(&[7]), refused(&[]), refused(&[])], quorum, tries));
+        assert!(!choice.learn(&[refused(&[]), refused(&[]), None], quorum, tries));
     }
 }

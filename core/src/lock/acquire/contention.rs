@@ -117,7 +117,9 @@ impl Acquire {
     /// Whether the nodes that refused permits reported others as free, so that the next round begins at once.
     pub(super) fn may_try_other_permits(&mut self, round: &RunningRound, loss: Loss) -> bool {
         let Some(permits) = &mut self.permits else { return false };
-        let may_try = loss != Loss::NoQuorum && permits.learn(&round.answers, self.driver.quorum);
+        let waits = self.place.is_some();
+        let may_try =
+            loss != Loss::NoQuorum && permits.learn(&round.answers, self.driver.quorum, waits);
         if may_try {
             self.trace.lose_round(loss);
         }
