@@ -73,7 +73,7 @@ CONTESTS = [
         hold=0.15,
         spread=0.075,
     ),
-    # Several contests, because processes that wait for their turn disturb the others a little.
+    # Several contests, so that few processes wait for their turn at the same time.
     *(
         Contest(f"{USE} {where}", 10, entrants, hold=0.01)
         for where, entrants in [
