@@ -34,7 +34,6 @@ class _Lane:
     crowd: Crowd
     load: Load
     timeline: Timeline
-    contenders: int
     rounds: list[int] = field(default_factory=list)
     alone: list[int] = field(default_factory=list)
     """The latency of each uncontended acquire, in nanoseconds."""
@@ -57,7 +56,6 @@ class _Lane:
         if self.failure:
             return {"failure": self.failure}
         figures = self.timeline.summary() | {"alone": micros(self.alone)}
-        figures["contenders"] = self.contenders
         if self.busy:
             figures["busy CPUs"] = round(fmean(self.busy), 2)
         if self.rounds:
@@ -83,7 +81,8 @@ def _measure(contest: Contest) -> dict[str, Any]:
             for lane in lanes:
                 _try(lane, lane.turn)
         return {
-            entrant.name: lane.summary()
+            entrant.name: {"limit": contest.limit, "contenders": entrant.contenders}
+            | lane.summary()
             for entrant, lane in zip(contest.entrants, lanes, strict=True)
         }
 
@@ -92,8 +91,7 @@ def _start(stack: ExitStack, contest: Contest, entrant: Entrant) -> _Lane:
     with nullcontext() if contest.pinned else anywhere():
         urls, group = _nodes(stack, contest, entrant)
         crowd = Crowd(stack, entrant.program, contest.limit, entrant.processes, urls)
-    timeline = Timeline(contest.limit)
-    lane = _Lane(crowd, contest.load(entrant), timeline, entrant.contenders, nodes=group)
+    lane = _Lane(crowd, contest.load(entrant), Timeline(contest.limit), nodes=group)
     _try(lane, lambda: crowd.run(lane.load, WARM))
     return lane
 

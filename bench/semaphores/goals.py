@@ -56,9 +56,7 @@ def _hand_off(entrants: dict[str, Any]) -> Iterator[Goal]:
 
 
 def _use(entrants: dict[str, Any]) -> Iterator[Goal]:
-    for name, summary in _quorlock(entrants):
-        if not has_waiters(summary):
-            continue
+    for name, summary in with_waiters(entrants):
         most, rounds = ROUNDS["full load"], summary.get("median rounds")
         yield _at_most(f"median rounds of 20 contenders for 10 permits, {name}", rounds, most)
         held = summary.get("average held")
@@ -77,9 +75,11 @@ def in_use(contests: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def has_waiters(summary: Mapping[str, Any]) -> bool:
-    """Whether there are more contenders than permits. True after a failure, if that is unknown."""
-    return "contenders" not in summary or summary["contenders"] > summary["limit"]
+def with_waiters(entrants: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Returns the entrants to which a goal applies, and that are more contenders than permits."""
+    for name, summary in _quorlock(entrants):
+        if summary["contenders"] > summary["limit"]:
+            yield name, summary
 
 
 def _limit(contests: dict[str, Any]) -> Goal:
@@ -96,7 +96,7 @@ def _limit(contests: dict[str, Any]) -> Goal:
     )
 
 
-def _quorlock(entrants: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _quorlock(entrants: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, summary in entrants.items():
         if name.startswith("quorlock") and f"N = {NODES}," in name:
             yield name, summary

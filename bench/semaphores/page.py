@@ -7,7 +7,7 @@ from typing import Any
 
 from markdown import failure, micros, table
 from parameters import NODES
-from semaphores.goals import IN_USE, goals, has_waiters, in_use
+from semaphores.goals import IN_USE, goals, in_use, with_waiters
 
 Summaries = Mapping[str, Mapping[str, Any]]
 
@@ -165,12 +165,8 @@ def _needed(entrants: Summaries) -> str:
     """Says how much CPU time the goal would need, if it is missed."""
     needed = [
         summary["busy CPUs"] * IN_USE / summary["average held"]
-        for name, summary in entrants.items()
-        if name.startswith("quorlock")
-        and f"N = {NODES}," in name
-        and has_waiters(summary)
-        and summary.get("busy CPUs")
-        and (summary.get("average held") or IN_USE) < IN_USE
+        for _, summary in with_waiters(entrants)
+        if summary.get("busy CPUs") and (summary.get("average held") or IN_USE) < IN_USE
     ]
     if not needed:
         return ""

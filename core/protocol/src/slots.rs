@@ -122,6 +122,9 @@ fn draw(limit: u32, random: u32) -> u32 {
 /// `reports` has, for each node that refused, the slots that are free there. `silent` nodes report nothing, because they
 /// granted the round or have not answered, so they may have any of them free.
 pub fn promising(reports: &[&[u32]], silent: usize, majority: usize, count: usize) -> Vec<u32> {
+    if reports.len() + silent < majority {
+        return Vec::new();
+    }
     let mut slots = reports.concat();
     slots.sort_unstable();
     slots.dedup();

@@ -236,7 +236,7 @@ impl PermitChoice {
 
     /// Whether a majority has offered the same slots, and enough of them.
     pub(crate) fn nodes_agree(&self, quorum: Quorum) -> bool {
-        self.offers.len() >= quorum.size() && !self.offered_by_at_least(quorum.size()).is_empty()
+        !self.offered_by_at_least(quorum.size()).is_empty()
     }
 
     /// Returns the slots that at least so many nodes have offered since the last round, the best first; none if they

@@ -14,7 +14,8 @@ end
 
 -- Looks up the slots whose time has passed.
 local function look_up_passed()
-  for _, slot in ipairs(redis.pcall('ZRANGEBYSCORE', index, '(0', string.format('%.0f', now))) do set_free_from(slot) end
+  local passed = redis.pcall('ZRANGEBYSCORE', index, '(0', string.format('%.0f', now))
+  for _, slot in ipairs(passed) do set_free_from(slot) end
 end
 
 -- The number of slots in the index, as last learned.
