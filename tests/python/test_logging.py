@@ -75,7 +75,8 @@ def test_a_killed_node_is_logged_once_when_down_and_once_when_up(
     assert (down.name, down.levelname) == ("quorlock.node", "WARNING")
     assert vars(down)["node"] == vars(up)["node"] == servers.urls[0]
     assert vars(down)["outcome"] == "unreachable"
-    assert "Connection re" in vars(down)["detail"]  # refused, or reset
+    # The system may still accept a connection while it ends the server's process.
+    assert re.search("Connection re(fused|set)|end of file", vars(down)["detail"])
     assert servers.urls[0] in down.getMessage()
     assert up.levelname == "INFO"
     assert vars(up)["seconds"] > 0

@@ -75,7 +75,7 @@ impl Target {
             Self::Memory(_) => false,
         };
         match encrypts {
-            true => "no connection (does the server speak TLS on this port?)",
+            true => "no connection (does the server run, and speak TLS on this port?)",
             false => "no connection",
         }
     }

@@ -98,7 +98,8 @@ impl Tls {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| io::Error::other(format!("{host} is no name of a host")))?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let no_answer = "TLS: no answer to the handshake: does the server speak TLS on this port?";
+        let no_answer = "TLS: no answer to the handshake: see that the server runs, and that it \
+                         speaks TLS on this port";
         match timeout(HANDSHAKE, connector.connect(name, socket)).await {
             Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(io::Error::new(error.kind(), no_answer))

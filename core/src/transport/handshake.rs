@@ -30,12 +30,13 @@ pub(crate) struct ServerInfo {
 pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
-    // The server accepted the connection and then closed it, or sent something that is not RESP, so
-    // it may expect TLS.
+    // The server accepted the connection and then closed it, or sent something that is not RESP. It
+    // may expect TLS, or it is stopping: the system accepts connections for it until it has ended.
     let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
     let is_strange = has_gone || error.kind() == ErrorKind::Parse;
     if is_plain && is_strange {
-        failure.detail += ": if the server speaks TLS on this port, use a URL with TLS (rediss)";
+        failure.detail += ": see that the server runs, and if it speaks TLS on this port, use a URL \
+                           with TLS (rediss)";
     }
     if failure.detail.contains("WRONGPASS") {
         failure.detail += &rejected(&server.login);
