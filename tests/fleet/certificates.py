@@ -10,9 +10,10 @@ from typing import Literal, NamedTuple, get_args
 
 from fleet.errors import ServerError, Unavailable
 
-Kind = Literal["valid", "expired", "other-name", "other-ca"]
+Kind = Literal["valid", "expired", "other-name", "other-ca", "authority"]
 """The kind of a server's certificate: valid for this machine, or one that clients must reject
-because it has expired, is for another name, or is signed by a CA that they do not trust."""
+because it has expired, is for another name, is signed by a CA that they do not trust, or may itself
+sign others."""
 
 _NAMES = "DNS:localhost,IP:127.0.0.1,IP:::1"
 _DAY = timedelta(days=1)
@@ -59,13 +60,14 @@ class Certificates:
         names = "DNS:other.example" if kind == "other-name" else _NAMES
         end = datetime.now(UTC) + (-_DAY if kind == "expired" else _DAY)
         by = self._other_ca if kind == "other-ca" else self._ca
-        self.server = self._sign("server", by, f"subjectAltName={names}", end)
+        is_authority = "TRUE" if kind == "authority" else "FALSE"
+        extension = f"basicConstraints=CA:{is_authority}\nsubjectAltName={names}"
+        self.server = self._sign("server", by, extension, end)
         """The certificate of the servers."""
-        self.client = self._sign("client", self._ca, "extendedKeyUsage=clientAuth")
+        for_clients = "basicConstraints=CA:FALSE\nextendedKeyUsage=clientAuth"
+        self.client = self._sign("client", self._ca, for_clients)
         """A client certificate that the servers accept."""
-        self.other_client = self._sign(
-            "other-client", self._other_ca, "extendedKeyUsage=clientAuth"
-        )
+        self.other_client = self._sign("other-client", self._other_ca, for_clients)
         """A client certificate that the servers refuse."""
 
     @property
@@ -97,7 +99,7 @@ class Certificates:
     def _sign(self, name: str, by: Pair, extension: str, end: datetime | None = None) -> Pair:
         pair = self._pair(name)
         request, extensions = (self._directory / f"{name}.{end}" for end in ("csr", "ext"))
-        extensions.write_text(f"basicConstraints=CA:FALSE\n{extension}\n")
+        extensions.write_text(f"{extension}\n")
         self._openssl(
             *("req", "-new", "-key", str(pair.key), "-subj", f"/CN={name}", "-out", str(request))
         )

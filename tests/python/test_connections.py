@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socketserver
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -99,3 +101,26 @@ def test_a_missing_permission_is_reported(start_servers: Callable[..., Servers])
     assert node.outcome == "noperm"
     assert re.search("permission|can't run this command", node.detail)
     assert servers[0].command("EXISTS", "r") == 0
+
+
+def test_a_port_of_another_program_is_reported() -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Web) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        with quorlock.Client([f"redis://127.0.0.1:{web.server_address[1]}"]) as client:
+            with pytest.raises(quorlock.QuorumError) as caught:
+                client.lock("r", wait=0).acquire()
+        web.shutdown()
+    [node] = caught.value.nodes
+    assert node.outcome == "unreachable"
+    assert node.detail.startswith(
+        "the answer makes no sense: see that this is the port of a Redis or Valkey server"
+    )
+
+
+class _Web(socketserver.StreamRequestHandler):
+    """Answers as a web server does."""
+
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        self.rfile.read()  # To close with unread data would reset the connection.

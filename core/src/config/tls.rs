@@ -128,6 +128,13 @@ pub(crate) fn explained(error: io::Error, host: &str) -> io::Error {
         Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "its certificate has expired".to_owned(),
+        Error::InvalidCertificate(CertificateError::Other(cause))
+            if cause.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            "its certificate is that of an authority: give the server a certificate with \
+             basicConstraints=CA:FALSE"
+                .to_owned()
+        }
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "it wants a certificate of the client: give one by cert=… and key=…".to_owned()
         }

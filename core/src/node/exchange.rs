@@ -13,7 +13,7 @@ use crate::command::request::Request;
 use crate::command::script::By;
 use crate::error::NodeOutcome;
 use crate::transport::connection::Receive;
-use crate::transport::handshake::failure;
+use crate::transport::handshake::{NONSENSE, failure};
 use futures_util::future::BoxFuture;
 use quorlock_protocol::Moment;
 use redis::{RedisError, Value};
@@ -357,7 +357,7 @@ impl Receive for ReplySink {
             Ok(value) => self.answer_to(|request| {
                 request.understand(&value).ok_or_else(|| Failure {
                     outcome: NodeOutcome::Disconnected,
-                    detail: "the answer makes no sense".to_owned(),
+                    detail: NONSENSE.to_owned(),
                     sent: true,
                 })
             }),

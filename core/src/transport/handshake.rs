@@ -13,6 +13,9 @@ use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
 use std::time::Duration;
 
+/// The detail if an answer is not one that a Redis or Valkey server would send.
+pub(crate) const NONSENSE: &str = "the answer makes no sense";
+
 /// What a server reports about itself.
 pub(crate) struct ServerInfo {
     /// Identifies the server process.
@@ -30,13 +33,17 @@ pub(crate) struct ServerInfo {
 pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
-    // The server accepted the connection and then closed it, or sent something that is not RESP. It
-    // may expect TLS, or it is stopping: the system accepts connections for it until it has ended.
+    // The server accepted the connection and then closed it. It may expect TLS, or it is stopping:
+    // the system accepts connections for it until it has ended.
     let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
-    let is_strange = has_gone || error.kind() == ErrorKind::Parse;
-    if is_plain && is_strange {
-        failure.detail += ": see that the server runs, and if it speaks TLS on this port, use a URL \
-                           with TLS (rediss)";
+    let is_strange = error.kind() == ErrorKind::Parse;
+    if is_strange {
+        failure.detail += ": see that this is the port of a Redis or Valkey server";
+    } else if is_plain && has_gone {
+        failure.detail += ": see that the server runs";
+    }
+    if is_plain && (is_strange || has_gone) {
+        failure.detail += ", and if it speaks TLS on this port, use a URL with TLS (rediss)";
     }
     if failure.detail.contains("WRONGPASS") {
         failure.detail += &rejected(&server.login);
@@ -109,6 +116,7 @@ pub(crate) fn server_info(replies: Vec<Value>) -> Option<ServerInfo> {
 pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     let detail = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ if error.kind() == ErrorKind::Parse => NONSENSE.to_owned(),
         _ => error.to_string(),
     };
     // Errors of a server have a code; connection errors do not.
