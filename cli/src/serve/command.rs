@@ -6,6 +6,8 @@ use std::fmt;
 
 /// The options of `LOCK` and `ADOPT`, each with a value.
 const OPTIONS: [&str; 7] = ["TTL", "WAIT", "MODE", "PERMITS", "LIMIT", "HOLDER", "MAXHOLD"];
+/// Values of options that are words.
+const VALUES: [&str; 3] = ["FOREVER", "SHARED", "EXCLUSIVE"];
 /// The longest name of a client, in bytes. With the name of the host, it fits into a holder name.
 const MAX_NAME: usize = 64;
 
@@ -154,6 +156,7 @@ fn lock(words: &mut Words) -> Result<Command, Refusal> {
             && !OPTIONS.contains(&&*word)
         {
             let position = Some(resources.len());
+            words.refuse_mistaken_option(&word)?;
             resources.push(words.resource(position)?);
         }
     }
@@ -230,6 +233,24 @@ impl Words {
         let word = self.rest.as_slice().first()?;
         let word = word.get(..word.len().min(MAX_NAME))?;
         Some(String::from_utf8_lossy(word).to_ascii_uppercase())
+    }
+
+    /// Refuses a further resource that looks like part of an option whose name is misspelt. Otherwise
+    /// `LOCK gpu LIMT 4` would lock three resources, and the caller would not have the permit that it asked
+    /// for.
+    fn refuse_mistaken_option(&self, word: &str) -> Result<(), Refusal> {
+        let given = self.rest.as_slice().first().map_or(&[][..], |word| word);
+        let is_name = given.len() > 1 && given.iter().all(u8::is_ascii_uppercase);
+        let is_value = word.parse::<f64>().is_ok() || VALUES.contains(&word);
+        if !is_name && !is_value {
+            return Ok(());
+        }
+        let given = String::from_utf8_lossy(given);
+        Err(format!(
+            "ERR '{}' is no option; to lock several resources, one of which has this name, say how \
+             many they are: LOCK RESOURCES 2 a b",
+            given.escape_debug()
+        ))
     }
 
     fn required(&mut self) -> Result<Vec<u8>, Refusal> {
@@ -341,7 +362,29 @@ mod tests {
         assert_eq!(options, [("TTL", number(500.0)), ("MODE", shared), ("WAIT", wait)]);
         // The first argument is a resource, whatever it is called.
         assert_eq!(locked("LOCK TTL TTL 500").0, ["TTL"]);
-        assert_eq!(locked("LOCK wait MODES").0, ["wait", "MODES"]);
+        assert_eq!(locked("LOCK wait modes").0, ["wait", "modes"]);
+        assert_eq!(locked("LOCK 7 a7 A-7").0, ["7", "a7", "A-7"]);
+    }
+
+    #[test]
+    fn misspelt_options_are_not_taken_for_resources() {
+        for (line, expected) in [
+            ("LOCK a LIMT 4", "'LIMT'"),
+            ("LOCK a ttl 500 b", "'b'"),
+            ("LOCK a tll 500", "'500'"),
+            ("LOCK a limt -1", "'-1'"),
+            ("LOCK a timeout 1.5", "'1.5'"),
+            ("LOCK a wiat forever", "'forever'"),
+            ("LOCK a mod Shared", "'Shared'"),
+            ("LOCK a HODLER me", "'HODLER'"),
+            ("LOCK a b TIMEOUT 5", "'TIMEOUT'"),
+        ] {
+            assert!(
+                parsed(line).is_err_and(|text| text.starts_with("ERR ") && text.contains(expected)),
+                "{line}"
+            );
+        }
+        assert_eq!(locked("LOCK RESOURCES 3 a LIMT 4").0, ["a", "LIMT", "4"]);
     }
 
     #[test]
