@@ -104,7 +104,7 @@ interface CommonOptions {
   autoExtend?: boolean | undefined
   /**
    * The maximum time in ms that a lease can be held, including all extensions: 10 or more, `null`
-   * or `Infinity` for no limit. Default: 3,600,000. It does not shorten the first `ttl`.
+   * or `Infinity` for no limit. Default: 3,600,000. A limit that you set is also one for the `ttl`.
    */
   maxHold?: number | null | undefined
   /**

@@ -394,7 +394,7 @@ pub(crate) struct Serve {
     #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_WAIT", value_parser = duration::parse)]
     pub(crate) wait: Option<OptionValue>,
     /// The maximum time to hold a lock, so that a client that hangs does not hold it for ever. Clients can ask for less, not
-    /// for more. It never cuts the first ttl short
+    /// for more
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse, default_value = "1h")]
     pub(crate) max_hold: OptionValue,
     /// How long clients may go on to release their leases after SIGTERM. Then all leases are released

@@ -405,6 +405,22 @@ def test_a_client_that_hangs_loses_its_lease(quorlock: CommandLine, path: Path) 
         assert client.error("CHECK", lease).startswith("LEASELOST ")
 
 
+def test_a_short_max_hold_also_limits_the_ttl(quorlock: CommandLine, path: Path) -> None:
+    with Daemon(quorlock, path, "--max-hold", "300ms") as daemon, daemon.connect() as client:
+        lease, _ = client.lock("r")
+        client.lock("s", "TTL", 60000)
+        with daemon.connect() as other:
+            other.lock("r", "s", "WAIT", 30000)
+        assert client.error("CHECK", lease).startswith("LEASELOST ")
+
+
+def test_a_misspelt_option_is_not_taken_for_a_resource(client: Connection) -> None:
+    error = client.error("LOCK", "gpu", "LIMT", 4)
+    assert error.startswith("ERR 'LIMT' is no option; ")
+    assert "LOCK RESOURCES 2 a b" in error
+    client.lock("RESOURCES", 3, "gpu", "LIMT", 4)
+
+
 def test_pipelined_requests_are_answered_in_order(daemon: Daemon, client: Connection) -> None:
     with daemon.connect() as other:
         lease, _ = other.lock("r")

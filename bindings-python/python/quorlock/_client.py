@@ -35,7 +35,7 @@ class _CommonOptions(TypedDict, total=False):
     Default: True."""
     max_hold: Duration | None
     """The longest time that a lease can be held, however often it is renewed: 10 ms or more. None
-    or infinity sets no limit. It never cuts the first `ttl` short. Default: 3600."""
+    or infinity sets no limit. A limit that you set is also one for the `ttl`. Default: 3600."""
     holder: str | None
     """The name that others see while they wait for the lease: at most 128 bytes in UTF-8, without
     control characters. Empty for none. Default: None, which is `hostname:pid` of the process that
@@ -215,8 +215,8 @@ class Client:
         - `auto_extend`: whether the lease is renewed in the background, every third of the ttl,
           until it is released. True if the client does not set it.
         - `max_hold`: the longest time that a lease can be held, however often it is renewed. 10 ms
-          or more; None or infinity sets no limit; 3600 if the client does not set it. It never cuts
-          the first `ttl` short.
+          or more; None or infinity sets no limit; 3600 if the client does not set it. A limit that
+          you set is also one for the `ttl`.
         - `holder`: the name that others see while they wait for the lease. At most 128 bytes in
           UTF-8, without control characters; empty for none; None for `hostname:pid` of the process
           that acquires the lock; None if the client does not set it.

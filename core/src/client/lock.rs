@@ -79,7 +79,8 @@ impl Lock {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
-    /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more.
+    /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more. It also
+    /// limits the `ttl`.
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
     }

@@ -147,8 +147,8 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
     }
 
-    /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more, 1 h by
-    /// default. It does not shorten the first `ttl` of a lease.
+    /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more. It also limits
+    /// the `ttl`. Without this option, leases are extended for up to 1 h.
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.duration("max_hold", max_hold)
     }

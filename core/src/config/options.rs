@@ -41,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) auto_extend: bool,
     /// `None`: no limit.
     pub(crate) max_hold: Option<Duration>,
+    /// The ttl of a lease is at most this. It is the `max_hold` that the program has set.
+    pub(crate) longest_ttl: Duration,
     /// `None`: derived from the ttl; see [`Options::node_timeout`].
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) connect_timeout: Duration,
@@ -66,6 +68,7 @@ impl Default for Options {
             wait: Some(Duration::from_secs(10)),
             auto_extend: true,
             max_hold: Some(HOUR),
+            longest_ttl: MAX_TTL,
             node_timeout: None,
             connect_timeout: Duration::from_secs(1),
             drift_factor: 0.01,
@@ -193,7 +196,10 @@ impl Options {
             "ttl" => self.ttl = option.ttl()?,
             "wait" => self.wait = option.wait()?,
             "auto_extend" => self.auto_extend = option.yes_or_no()?,
-            "max_hold" => self.max_hold = option.max_hold()?,
+            "max_hold" => {
+                self.max_hold = option.max_hold()?;
+                self.longest_ttl = self.max_hold.unwrap_or(MAX_TTL);
+            }
             "node_timeout" => {
                 self.node_timeout = match value {
                     OptionValue::Null => None,
@@ -212,6 +218,12 @@ impl Options {
             _ => unreachable!("every listed option is set above"),
         }
         Ok(())
+    }
+
+    /// The ttl of a new lease. The default of `max_hold` does not shorten it: the caller has asked for no
+    /// such limit.
+    pub(crate) fn lease_ttl(&self) -> Duration {
+        self.ttl.min(self.longest_ttl)
     }
 
     /// The length of a lease with this ttl, and the clock drift to allow for.

@@ -137,7 +137,7 @@ impl Acquire {
                 Box::new(PermitChoice::new(all, prefix, resources, permits))
             }),
             adoption: giver.map(|giver| AdoptionState::new(giver, driver.quorum)),
-            term: options.term(options.ttl),
+            term: options.term(options.lease_ttl()),
             holder: Arc::clone(options.holder.as_ref().unwrap_or(&driver.process_name)),
             wait: options.wait,
             max_hold: options.max_hold,
@@ -149,7 +149,7 @@ impl Acquire {
             place: may_wait.then(|| driver.waiters.join(&awaited, now)),
             joined: NodeSet::EMPTY,
             queue_subject: None,
-            node_timeout: options.node_timeout(options.ttl),
+            node_timeout: options.node_timeout(options.lease_ttl()),
             trace: AcquireTrace::begin(driver, resources, &options.mode, now),
             driver: Arc::clone(driver),
             renewer: Arc::clone(renewer),

@@ -59,6 +59,28 @@ fn advancing_renews_leases_and_suspending_loses_them() {
 }
 
 #[test]
+fn max_hold_limits_the_ttl_and_its_default_does_not() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let client = client(&nodes);
+    for auto_extend in [true, false] {
+        let lock = client.lock("r").auto_extend(auto_extend).max_hold(2 * MINUTE);
+        let lease = done(lock.acquire()).unwrap();
+        assert_eq!(lease.ttl(), 2 * MINUTE);
+        advance(&nodes, 3 * MINUTE);
+        assert!(!lease.is_valid());
+        // The nodes forget it, too, although the client has not released it.
+        assert!(done(acquire(&client).unwrap().release()));
+    }
+
+    let default = Client::builder().nodes(nodes.urls()).ttl(120 * MINUTE).auto_extend(false);
+    let default = default.build().unwrap();
+    let lease = acquire(&default).unwrap();
+    advance(&nodes, 100 * MINUTE);
+    assert!(lease.is_valid());
+}
+
+#[test]
 fn advancing_ends_waits_and_leases_that_are_not_renewed() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
