@@ -94,6 +94,8 @@ script!(SHARED_GIVE_BACK, "shared/give_back", 2);
 script!(PERMITS_ACQUIRE, "permits/acquire", 4);
 script!(PERMITS_RELEASE, "permits/release", 3);
 script!(PERMITS_INSPECT, "permits/inspect", 2);
+script!(PERMITS_TRANSFER, "transfer", 4);
+script!(PERMITS_GIVE_BACK, "give_back", 2);
 script!(TRANSFER, "transfer", 3);
 script!(GIVE_BACK, "give_back", 1);
 script!(INSPECT, "inspect", 4);
@@ -116,6 +118,8 @@ pub(crate) fn sources() -> [&'static str; 8] {
     Lazy::force(&PERMITS_ACQUIRE);
     Lazy::force(&PERMITS_RELEASE);
     Lazy::force(&PERMITS_INSPECT);
+    Lazy::force(&PERMITS_TRANSFER);
+    Lazy::force(&PERMITS_GIVE_BACK);
     let scripts = [
         &ACQUIRE,
         &RAISE,
@@ -188,6 +192,9 @@ impl Request {
                 let is_shared = subject.is_shared() || subject.is_upgraded();
                 let mut cmd = match is_shared {
                     true => invoke_for(&SHARED_TRANSFER, by, subject, with_readers),
+                    false if subject.permit().is_some() => {
+                        invoke_for(&PERMITS_TRANSFER, by, subject, of_permit)
+                    }
                     false => invoke_for(&TRANSFER, by, subject, all),
                 };
                 cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
@@ -195,6 +202,7 @@ impl Request {
                 if is_shared {
                     cmd.arg(u8::from(subject.is_upgraded()));
                 }
+                cmd.arg(subject.permit().map(|permit| permit.base));
                 cmd
             }
             Self::GiveBack(subject) => {
@@ -203,6 +211,11 @@ impl Request {
                     true => invoke_for(&SHARED_GIVE_BACK, by, subject, |keys| {
                         [&keys.lock, keys.former_readers()]
                     }),
+                    false if subject.permit().is_some() => {
+                        invoke_for(&PERMITS_GIVE_BACK, by, subject, |keys| {
+                            [&keys.lock, keys.index()]
+                        })
+                    }
                     false => invoke_for(&GIVE_BACK, by, subject, |keys| [&keys.lock]),
                 };
                 cmd.arg(subject.token.as_str()).arg(subject.giver().as_str());
@@ -214,6 +227,7 @@ impl Request {
                 if is_shared {
                     cmd.arg(u8::from(subject.is_upgraded()));
                 }
+                cmd.arg(subject.permit().map(|permit| permit.base));
                 cmd
             }
             Self::Downgrade { subject, turns } => {

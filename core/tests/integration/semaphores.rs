@@ -358,6 +358,18 @@ fn lease_is_handed_over_with_its_slots() {
 }
 
 #[test]
+fn adopted_permit_is_free_when_the_lease_of_the_adopter_ends() {
+    let servers = Servers::start(3);
+    let (one, two) = (client(&servers), client(&servers));
+    // Not before the ttl of the giver, if the nodes remembered that.
+    let lease = acquire(&one.semaphore("s", 1).ttl(10 * LONG));
+    let text = wait(lease.detach(LONG)).unwrap().into_text();
+    let short = one.adopt(&text).ttl(Duration::from_secs(1)).auto_extend(false);
+    let adopted = wait(short.acquire()).unwrap();
+    assert!(wait(acquire(&two.semaphore("s", 1)).release()) && !adopted.is_valid());
+}
+
+#[test]
 fn kept_permit_is_free_when_its_time_is_over() {
     let servers = Servers::start(3);
     let client = client(&servers);

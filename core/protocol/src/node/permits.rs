@@ -90,6 +90,16 @@ impl Permits {
         offer.map(|(_, until)| *until)
     }
 
+    /// Whether a slot that is not held is offered to a waiter that still has its turn. If not, the slot is free.
+    fn is_kept(&mut self, now: Moment, slot: u32) -> bool {
+        let Some(until) = self.offered_until(now, slot) else { return false };
+        let is_kept = self.queue.has_turn_until(now, until);
+        if !is_kept {
+            self.forget_offers([slot].into_iter());
+        }
+        is_kept
+    }
+
     /// Returns the slots below `limit` that are free, in the order of a server's set.
     fn free(&self, limit: u32, busy: Left<'_>) -> Vec<u32> {
         let mut free: Vec<_> = (0..limit).filter(|slot| busy(*slot).is_none()).collect();
@@ -261,10 +271,11 @@ pub fn acquire<T: Value>(
     let turn = place.0.and_then(|waiter| permits.queue.end_of_turn(now, waiter));
     let has_turn = turn.is_some();
     let is_queued = !permits.queue.is_empty(now);
-    let is_free = slots.iter().all(|(slot, entry)| {
-        let is_kept = is_queued && !has_turn && permits.offered_until(now, *slot).is_some();
-        entry.token(now).is_none() && !is_kept
-    });
+    let mut is_free = true;
+    for (slot, entry) in slots.iter() {
+        let is_held = entry.token(now).is_some();
+        is_free &= !is_held && !(is_queued && !has_turn && permits.is_kept(now, *slot));
+    }
     let last = slots.iter().filter_map(|(_, entry)| entry.last_fence(time.wall)).max();
     let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
     let until = now.plus(fence_memory(fence, ttl, time.wall));

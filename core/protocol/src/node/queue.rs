@@ -122,6 +122,11 @@ impl Queue {
         notified.find(|(until, other)| &***other == waiter && stands(now, *until)).map(|it| it.0)
     }
 
+    /// Whether a waiter has its turn, and it ends then.
+    pub(super) fn has_turn_until(&self, now: Moment, end: Moment) -> bool {
+        stands(now, end) && self.notified.iter().any(|(Reverse(until), _)| *until == end)
+    }
+
     /// Gives a waiter that was notified its turn.
     pub(super) fn notified(&mut self, now: Moment, waiter: &Arc<str>, end: Moment) {
         self.leave(now, waiter);

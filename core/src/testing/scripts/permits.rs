@@ -434,7 +434,11 @@ async fn run(
         let is_of_semaphores = matches!(
             step,
             Step::Ask(
-                Request::Acquire { .. } | Request::Release { .. } | Request::InspectPermits { .. }
+                Request::Acquire { .. }
+                    | Request::Release { .. }
+                    | Request::Transfer { .. }
+                    | Request::GiveBack(..)
+                    | Request::InspectPermits { .. }
             )
         );
         if is_corrected && !is_of_semaphores {

@@ -111,10 +111,16 @@ local function send(waiter, slots)
   return type(listeners) == 'number' and listeners or nil
 end
 
--- Whether a slot that is not held is offered to a waiter.
+-- Whether a slot that is not held is offered to a waiter. If no waiter's turn ends at the time in the index, its lock
+-- has ended early, or the clock was set back: then the slot is free.
 local function is_offered(slot)
   local till = redis.pcall('ZSCORE', index, slot)
-  return type(till) == 'string' and tonumber(till) > now
+  if type(till) ~= 'string' or tonumber(till) <= now then return false end
+  if left(-tonumber(till), now) > 0 and redis.pcall('ZCOUNT', queue, '-' .. till, '-' .. till) ~= 0 then
+    return true
+  end
+  set_free_from(slot)
+  return false
 end
 
 -- Returns the end of a waiter's turn in microseconds, if it was notified and its turn stands; else nil.
