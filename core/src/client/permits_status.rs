@@ -159,7 +159,7 @@ pub(crate) fn status(
 async fn look(driver: &Driver, resources: &Resources, limit: u32) -> Result<SemaphoreStatus> {
     driver.ready().await.map_err(|error| error.about(resources))?;
     let semaphore = Arc::new(Keys::semaphore(&driver.options.key_prefix, &resources[0]));
-    let request = |_| Some(Request::InspectPermits { semaphore: Arc::clone(&semaphore), limit });
+    let request = |_| Some(Request::InspectPermits { semaphore: Arc::clone(&semaphore) });
     let answers = ask(driver, request).await;
     if answers.iter().filter(|(_, answered)| stored(answered).is_some()).count()
         < driver.quorum.size()

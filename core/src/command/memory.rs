@@ -3,12 +3,13 @@
 //! The rules for each lock record are in `quorlock_protocol::node`. `memory_node.rs` calls it, and so
 //! do simulations.
 
-use crate::command::keys::Keys;
+use crate::command::keys::{Keys, Permit};
 use crate::command::reply::{
     Elsewhere, FreePermits, HeldPermit, Holder, Refusal, Reply, StoredLock, StoredPermits,
 };
 use crate::command::request::{Request, Subject};
 use crate::command::token::Token;
+use crate::config::permits::MAX_PERMITS;
 use quorlock_protocol::node::entry::{Entry, Time};
 use quorlock_protocol::node::permits::{self, Choice, Permits, Permitted};
 use quorlock_protocol::node::queue::{self, Message};
@@ -76,7 +77,7 @@ impl Entries {
                 });
             }
             Request::Transfer { subject, ttl, proposal } => {
-                return self.with(subject, |records, _| {
+                let answered = self.with(subject, |records, _| {
                     if let Some(reply) = check(records, time, subject, *proposal) {
                         return reply;
                     }
@@ -91,12 +92,19 @@ impl Entries {
                         None => Err(USED_UP),
                     }
                 });
+                if let Ok(Reply::Granted { .. }) = answered {
+                    self.forget_offers(now, subject);
+                }
+                return answered;
             }
-            Request::GiveBack(subject) => self.with(subject, |records, _| {
-                let left =
-                    subject.giver.as_ref().map(|given| given.left(time.wall)).unwrap_or_default();
-                record::give_back(records, now, &subject.token, subject.giver(), left)
-            }),
+            Request::GiveBack(subject) => {
+                self.forget_offers(now, subject);
+                self.with(subject, |records, _| {
+                    let given = subject.giver.as_ref();
+                    let left = given.map(|given| given.left(time.wall)).unwrap_or_default();
+                    record::give_back(records, now, &subject.token, subject.giver(), left)
+                })
+            }
             Request::Extend(leases) => {
                 let extend = |(subject, ttl): &(Arc<Subject>, _)| {
                     let token = &subject.token;
@@ -153,8 +161,8 @@ impl Entries {
                 keys.iter().any(is_held)
             }
             Request::Inspect(keys) => return Ok(Reply::Seen(self.inspect(time, &keys[0]))),
-            Request::InspectPermits { semaphore, limit } => {
-                return Ok(Reply::SeenPermits(self.inspect_permits(time, semaphore, *limit)));
+            Request::InspectPermits { semaphore } => {
+                return Ok(Reply::SeenPermits(self.inspect_permits(time, semaphore)));
             }
             Request::List { prefix, .. } => {
                 let is_held = |(lock, record): &(&String, &Record<Token>)| {
@@ -307,7 +315,19 @@ impl Entries {
         })
     }
 
-    fn inspect_permits(&mut self, time: Time, semaphore: &Keys, limit: u32) -> StoredPermits {
+    /// Forgets the offers of the permits that the token of the subject holds.
+    fn forget_offers(&mut self, now: Moment, subject: &Subject) {
+        let Some(Permit { index, .. }) = subject.permit() else { return };
+        let is_held = |keys: &&Keys| {
+            let record = self.records.get(&keys.lock);
+            record.and_then(|record| record.entry.token(now)) == Some(&subject.token)
+        };
+        let held = subject.keys.iter().filter(is_held).filter_map(Keys::as_permit);
+        let permits = self.permits.entry(index.clone()).or_default();
+        permits.forget_offers(held.map(|permit| permit.slot));
+    }
+
+    fn inspect_permits(&mut self, time: Time, semaphore: &Keys) -> StoredPermits {
         let permits = self.permits.entry(semaphore.lock.clone()).or_default();
         let (waiters, known) = (permits.queue.len(time.now) as u64, permits.known(time.now));
         let held = |slot: u32| {
@@ -316,7 +336,7 @@ impl Entries {
             let expires_in = record.entry.expires_in(time.now);
             Some(HeldPermit { slot, holder, expires_in, fence: record.entry.last_fence(time.wall) })
         };
-        let held = (0..known.max(limit)).filter_map(held).collect();
+        let held = (0..MAX_PERMITS).filter_map(held).collect();
         StoredPermits { waiters: Some(waiters), known, held }
     }
 

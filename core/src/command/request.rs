@@ -133,7 +133,7 @@ pub(crate) enum Request {
     /// Report everything that is stored about one resource.
     Inspect(Arc<[Keys]>),
     /// Report everything that is stored about a semaphore, the common keys of which these are.
-    InspectPermits { semaphore: Arc<Keys>, limit: u32 },
+    InspectPermits { semaphore: Arc<Keys> },
     /// Report one page of the lock keys that begin with `prefix`. Zero is the first cursor, and the last one.
     List { prefix: Arc<str>, cursor: u64 },
     /// Delete the fence counter of one resource that is neither held nor waited for.

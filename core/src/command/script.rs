@@ -12,7 +12,7 @@ use crate::command::token::{MARKER, MAX_TOKEN, Token};
 use crate::config::permits::MAX_PERMITS;
 use once_cell::sync::Lazy;
 use quorlock_protocol::node::permits::SPARE;
-use quorlock_protocol::node::queue::MOST_GONE;
+use quorlock_protocol::node::queue::{LONGEST_SILENCE, MOST_GONE};
 use quorlock_protocol::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, Healed, LONGEST_CALL, Turns};
 use redis::{Cmd, Value};
 use std::sync::Arc;
@@ -56,6 +56,7 @@ impl Script {
             ("FENCE_WINDOW", microseconds(FENCE_WINDOW)),
             ("MOST_GONE", MOST_GONE as u64),
             ("LONGEST_CALL", microseconds(LONGEST_CALL)),
+            ("LONGEST_SILENCE", microseconds(LONGEST_SILENCE)),
             ("MAX_TOKEN", MAX_TOKEN as u64),
             ("SPARE", SPARE as u64),
             ("MAX_PERMITS", MAX_PERMITS.into()),
@@ -307,9 +308,9 @@ impl Request {
                 let keys: Vec<_> = keys.iter().map(|keys| keys.clone().shared()).collect();
                 invoke(&INSPECT, by, &keys.iter().flat_map(with_readers).collect::<Vec<_>>())
             }
-            Self::InspectPermits { semaphore, limit } => {
+            Self::InspectPermits { semaphore } => {
                 let mut cmd = invoke(&PERMITS_INSPECT, by, &[&semaphore.queue, &semaphore.lock]);
-                cmd.arg(&semaphore.fence).arg(FENCE).arg(limit);
+                cmd.arg(&semaphore.fence).arg(FENCE);
                 cmd
             }
             Self::Forget(keys) => {

@@ -194,8 +194,8 @@ impl RunningRound {
     /// Leaves the queue of a node that refused permits, although the round was won: waiters of other slots do not wait
     /// for the end of this lease. A lock's waiter leaves with the release.
     fn leave_if_refused(&self, node: usize) {
-        if let Some(answered @ Ok(Reply::Held(_))) = &self.answers[node] {
-            self.undo.leave_if_joined_late(&self.driver, node, vote(answered));
+        if let Some(answered) = &self.answers[node] {
+            self.undo.leave_if_joined_late(&self.driver, node, answered);
         }
     }
 
@@ -231,7 +231,7 @@ impl RunningRound {
                 let event = Event::Late { node, vote };
                 let actions = round.handle(clock::now(), event);
                 undo.undo(&driver, actions.undo, round.has_won());
-                undo.leave_if_joined_late(&driver, node, vote);
+                undo.leave_if_joined_late(&driver, node, &answered);
                 undo.pass_on_offer(node, &answered);
                 if let Some(held) = held {
                     held.record_vote(event, requests(&round));
@@ -305,10 +305,10 @@ impl RunningRound {
                     self.driver.clocks.saw(node, clock);
                 }
                 let vote = vote(&answered);
-                self.answers[node] = Some(answered);
                 if !in_order {
-                    self.undo.leave_if_joined_late(&self.driver, node, vote);
+                    self.undo.leave_if_joined_late(&self.driver, node, &answered);
                 }
+                self.answers[node] = Some(answered);
                 Some(Event::Vote { node, vote, in_order })
             }
             else => None,
@@ -375,11 +375,11 @@ impl Undo {
         }
     }
 
-    /// Handles the vote of a node that processed its ACQUIRE after later requests. If the node refused, the
+    /// Handles the answer of a node that processed its ACQUIRE after later requests. If the node refused, the
     /// ACQUIRE may have put the waiter back into a queue that it had left, so the waiter leaves again.
-    fn leave_if_joined_late(&self, driver: &Driver, node: usize, vote: Vote) {
+    fn leave_if_joined_late(&self, driver: &Driver, node: usize, answered: &Answered) {
         let is_gone = |entry: &QueueEntry| entry.alive.strong_count() == 0;
-        if !matches!(vote, Vote::Held { .. }) || !self.queue_entry.as_ref().is_some_and(is_gone) {
+        if !has_refused(answered) || !self.queue_entry.as_ref().is_some_and(is_gone) {
             return;
         }
         // With a fresh token, so that it releases nothing: the round's lease may be held, and HEAL may have
@@ -394,6 +394,15 @@ impl Undo {
             self.node_timeout,
             horizon,
         );
+    }
+}
+
+/// Whether the node has refused because others hold the resource, so the waiter is in its queue. The vote of a guarded node
+/// does not count, and does not say that.
+fn has_refused(answered: &Answered) -> bool {
+    match answered {
+        Ok(Reply::Uncounted(reply, _)) => matches!(**reply, Reply::Held(_)),
+        answered => matches!(answered, Ok(Reply::Held(_))),
     }
 }
 

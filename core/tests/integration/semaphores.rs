@@ -386,7 +386,12 @@ fn larger_limit_is_in_force_while_it_is_used() {
     let client = client(&servers);
     let (small, large) = (client.semaphore("s", 2), client.semaphore("s", 4));
     let all: Vec<_> = (0..4).map(|_| acquire(&large)).collect();
+    for server in 0..servers.urls.len() {
+        servers.command(server, &["DEL", "{s}:permits"]);
+    }
     assert!(try_acquire(&small).is_none());
+    let status = wait(small.status()).unwrap();
+    assert_eq!((status.holders.len(), status.free), (4, 0), "the status shows all holders");
     let mut all: BTreeMap<_, _> =
         all.into_iter().map(|lease| (lease.only_slot().unwrap(), lease)).collect();
     // The client with the smaller limit uses only the slots below it.

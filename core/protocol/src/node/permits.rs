@@ -153,7 +153,8 @@ impl Permits {
         self.offered.len() < before
     }
 
-    fn forget_offers(&mut self, slots: impl Iterator<Item = u32>) {
+    /// Forgets to which waiters these slots are offered.
+    pub fn forget_offers(&mut self, slots: impl Iterator<Item = u32>) {
         for slot in slots {
             self.offered.retain(|(offered, _)| *offered != slot);
         }
@@ -192,7 +193,8 @@ impl Permits {
     /// Offers free slots to waiters in their order. The waiter `own` gets its offer with the answer: returns it, and some
     /// slots that no waiter needs.
     ///
-    /// The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it.
+    /// The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it, unless it
+    /// has not tried for long.
     fn notify(
         &mut self,
         now: Moment,
@@ -214,7 +216,8 @@ impl Permits {
             let slots: Vec<_> = rest.by_ref().filter(|slot| *slot < limit).take(wanted).collect();
             let is_enough = slots.len() == wanted;
             let is_own = own == Some(&*name);
-            if !is_own && !call(&name, is_enough.then_some(&slots)) {
+            let listens = is_own || call(&name, is_enough.then_some(&slots));
+            if !listens || (!is_enough && self.queue.is_silent(now, &name)) {
                 self.queue.leave(now, &name);
                 gone += 1;
                 continue;

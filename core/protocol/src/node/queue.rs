@@ -15,8 +15,16 @@ use std::time::Duration;
 /// The maximum number of waiters that a node tries to notify before it gives up because none is subscribed.
 pub const MOST_GONE: usize = 16;
 
+/// A writer that readers wait for, or a waiter that permits are kept for, is removed if it has not tried for this time, or
+/// at most three times as long: its process may be suspended. One that is alive tries more often, unless its
+/// `retry_delay` is longer; then it joins again with its ticket.
+pub const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
 /// A waiter's name with its score in a server's sorted set.
 pub type Scored = (Arc<str>, i64);
+
+/// A waiter's ticket, and in which third of a period it was doubted first; 0 if it is not doubted.
+type Ticket = (u64, u8);
 
 /// A message to a waiter. Sending it returns whether a subscriber received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +38,7 @@ pub enum Message {
 /// The waiters for one resource, in the order of their tickets.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Queue {
-    waiting: BTreeSet<(u64, Arc<str>)>,
+    waiting: BTreeSet<(Ticket, Arc<str>)>,
     /// The waiters that were notified and until when they go before others, in the order of a server's set. More
     /// than one only if all of them want to read.
     notified: BTreeSet<(Reverse<Moment>, Arc<str>)>,
@@ -66,7 +74,7 @@ impl Queue {
     }
 
     /// Whether a writer that is subscribed waits before this ticket; before anyone, if it is `None`. Removes
-    /// writers without a subscriber. `call` sends a message and returns whether a subscriber received it.
+    /// writers without a subscriber, and those that have not tried for long. `call` sends a message and returns whether a subscriber received it.
     pub fn writer_waits(
         &mut self,
         now: Moment,
@@ -75,12 +83,15 @@ impl Queue {
     ) -> bool {
         self.forget(now);
         let is_before = |other: u64| ticket.is_none_or(|ticket| other < ticket);
-        let before = self.waiting.iter().filter(|(other, name)| is_before(*other) && !reads(name));
+        let before = self.waiting.iter().filter(|(other, name)| is_before(other.0) && !reads(name));
         let writers: Vec<_> = before.map(|(_, name)| Arc::clone(name)).collect();
         for (gone, writer) in writers.into_iter().enumerate() {
             let listens = call(&writer, Message::Probe);
-            if listens || gone == MOST_GONE {
-                return listens && gone < MOST_GONE;
+            if gone == MOST_GONE {
+                return false;
+            }
+            if listens && !self.is_silent(now, &writer) {
+                return true;
             }
             self.leave(now, &writer);
         }
@@ -97,7 +108,7 @@ impl Queue {
     /// Inserts the waiter in the order of its ticket. A notified waiter loses its precedence.
     pub fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
         self.leave(now, waiter);
-        self.waiting.insert((ticket, Arc::clone(waiter)));
+        self.waiting.insert(((ticket, 0), Arc::clone(waiter)));
         self.kept_until = Some(now.plus(turns.memory));
     }
 
@@ -112,7 +123,20 @@ impl Queue {
     pub(super) fn waiting(&mut self, now: Moment) -> Vec<(u64, Arc<str>)> {
         self.forget(now);
         self.notified.retain(|(Reverse(until), _)| now < *until);
-        self.waiting.iter().cloned().collect()
+        self.waiting.iter().map(|((ticket, _), name)| (*ticket, Arc::clone(name))).collect()
+    }
+
+    /// Whether a waiter that others must not overtake has not tried for long, as if its process was suspended.
+    pub(super) fn is_silent(&mut self, now: Moment, waiter: &Arc<str>) -> bool {
+        let place = self.waiting.iter().find(|(_, other)| other == waiter).cloned();
+        let Some(((ticket, since), name)) = place else { return false };
+        let clock = now.since(Moment::from_origin(Duration::ZERO)).as_micros();
+        let third = (clock / LONGEST_SILENCE.as_micros() % 3) as u8 + 1;
+        if since == 0 {
+            self.waiting.remove(&((ticket, since), Arc::clone(&name)));
+            self.waiting.insert(((ticket, third), name));
+        }
+        since > 0 && (third + 3 - since) % 3 == 2
     }
 
     /// Returns the end of this waiter's turn, if it was notified and its turn stands.
@@ -231,7 +255,7 @@ impl Queue {
         let notified =
             self.notified.iter().map(|(Reverse(until), name)| (Arc::clone(name), score(until)));
         let waiting = self.waiting.iter();
-        let waiting = waiting.map(|(ticket, waiter)| (Arc::clone(waiter), *ticket as i64));
+        let waiting = waiting.map(|((ticket, _), waiter)| (Arc::clone(waiter), *ticket as i64));
         let all: Vec<_> = notified.chain(waiting).collect();
         let kept_until = self.kept_until.filter(|_| !all.is_empty())?;
         Some((all, kept_until.since(now)))

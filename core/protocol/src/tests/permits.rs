@@ -4,7 +4,7 @@ use super::at;
 use crate::Turns;
 use crate::node::entry::{Entry, Time};
 use crate::node::permits::{self, Choice, Permits, Permitted, Refused};
-use crate::node::queue::{self, MOST_GONE};
+use crate::node::queue::{self, LONGEST_SILENCE, MOST_GONE};
 use crate::node::record::Wanted;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -98,6 +98,12 @@ impl Node {
         self.with(slots, |permits, slots, left, call| {
             permits::release(permits, slots, left, (now, TURNS), (&token, None), (None, None), call)
         })
+    }
+
+    /// The holder of a slot extends its lease, which may have expired.
+    fn take_again(&mut self, slot: u32, token: char) {
+        let expires = at(self.now + 10_000);
+        self.entries.entry(slot).or_default().store_lock(Some((token, expires)));
     }
 
     /// A waiter for one of three permits leaves the queue.
@@ -242,6 +248,32 @@ fn a_waiter_for_several_permits_is_not_overtaken() {
     assert!(node.is_granted('x', &[0, 1], Some(("live#1*2", 10))));
     assert!(node.release('c', &[2]));
     assert_eq!(node.sent(), [to("live#2", &[2])]);
+}
+
+#[test]
+fn a_waiter_for_several_permits_that_has_not_tried_for_long_is_overtaken() {
+    let seconds = LONGEST_SILENCE.as_secs();
+    for tries in [false, true] {
+        let mut node = full();
+        node.refused('n', &[0, 1], (3, 0), Some(("live#1*2", 1)));
+        node.refused('m', &[0], (3, 0), Some(("live#2", 2)));
+        node.release('a', &[0]);
+        for _ in 0..2 {
+            assert_eq!(node.sent(), [], "the permit is kept for the first waiter");
+            node.now += 1_000 * seconds;
+            // The holders extend their leases.
+            for (slot, token) in [(1, 'b'), (2, 'c')] {
+                node.take_again(slot, token);
+            }
+            if tries {
+                node.refused('n', &[0, 1], (3, 0), Some(("live#1*2", 1)));
+            }
+            node.refused('m', &[1], (3, 0), Some(("live#2", 2)));
+        }
+        assert_eq!(node.is_granted('m', &[0], Some(("live#2", 2))), !tries);
+        // It keeps its ticket, and is the first again.
+        assert_eq!(node.refused('n', &[0, 1], (3, 0), Some(("live#1*2", 1))).rank, Some(0));
+    }
 }
 
 #[test]

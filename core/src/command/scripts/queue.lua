@@ -48,15 +48,24 @@ local function notify(waiter, lock)
   return number and tell(waiter, number .. ' ' .. lock) or 0
 end
 
--- Whether a writer waits before this ticket (before anyone, if nil). Writers that do not listen are
--- removed.
-local function writer_waits(queue, ticket)
+-- Whether a waiter that others must not overtake has not tried for long, as if its process was suspended. The quarters
+-- of its score tell in which third of a period it was doubted first. It loses them when it tries.
+local function is_silent(queue, waiter, now)
+  local score = tonumber(redis.pcall('ZSCORE', queue, waiter)) or 0
+  local third, since = math.floor(now / LONGEST_SILENCE) % 3 + 1, score * 4 % 4
+  if since == 0 then redis.pcall('ZADD', queue, string.format('%.2f', score + third / 4), waiter) end
+  return since > 0 and (third - since) % 3 == 2
+end
+
+-- Whether a writer waits before this ticket (before anyone, if nil). Writers that do not listen, or have not tried for
+-- long, are removed.
+local function writer_waits(queue, ticket, now)
   local gone, before = 0, ticket and string.format('(%.0f', ticket) or '+inf'
   for _, waiter in ipairs(redis.pcall('ZRANGEBYSCORE', queue, 0, before)) do
     if not reads(waiter) then
       local listeners = tell(waiter, '')
       if not listeners or gone == MOST_GONE then return false end
-      if listeners > 0 then return true end
+      if listeners > 0 and not is_silent(queue, waiter, now) then return true end
       redis.pcall('ZREM', queue, waiter)
       gone = gone + 1
     end

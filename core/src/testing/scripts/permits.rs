@@ -100,7 +100,7 @@ impl Steps {
             28..30 => Request::Raise { subject, ttl, fence },
             30..33 => {
                 let semaphore = Arc::new(Keys::semaphore(PREFIX, RESOURCE));
-                Request::InspectPermits { semaphore, limit: self.one_of(&[1, LIMIT, OTHER_LIMIT]) }
+                Request::InspectPermits { semaphore }
             }
             33..35 if self.is_corrected => Request::Heal([(subject, ttl, fence)].into()),
             35..38 if self.is_corrected => {

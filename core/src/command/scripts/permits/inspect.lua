@@ -4,13 +4,14 @@
 -- (-1: never), and the last fence (-1 if unknown). Writes nothing.
 --
 -- KEYS: the queue and the index.
--- ARGV: the beginning of all lock keys, what follows the number in fence keys, and the limit of the client.
+-- ARGV: the beginning of all lock keys, and what follows the number in fence keys.
 
 local waiters, known = redis.pcall('ZCARD', KEYS[1]), redis.pcall('ZCARD', KEYS[2])
 if type(waiters) ~= 'number' then waiters = -1 end
 if type(known) ~= 'number' then known = 0 end
 local found = {waiters, known}
-for slot = 0, math.max(math.min(known, MAX_PERMITS), tonumber(ARGV[3])) - 1 do
+-- Clients with a larger limit may hold slots that the index lacks, because EXTEND does not renew it.
+for slot = 0, MAX_PERMITS - 1 do
   local lock = ARGV[1] .. slot
   local token = redis.pcall('GET', lock)
   if token then

@@ -166,7 +166,8 @@ end
 
 -- Offers free slots to waiters in their order. `turn`: the length of their turns, in microseconds. `own`:
 -- the waiter that gets its offer with the reply. Returns that offer, and some slots that no waiter needs.
--- The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it.
+-- The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it, unless it has
+-- not tried for long.
 local function notify_waiters(turn, own)
   local free, used, gone, notified, offer = redis.pcall('ZRANGEBYSCORE', index, '0', '0'), 0, 0, 0, {}
   if not free[1] then return offer end
@@ -192,6 +193,9 @@ local function notify_waiters(turn, own)
       redis.pcall('ZADD', queue, '-' .. till, name)
       for _, slot in ipairs(slots) do redis.pcall('ZADD', index, till, slot) end
       if name == own then offer = slots end
+    elseif is_silent(queue, name, now) then
+      redis.pcall('ZREM', queue, name)
+      gone = gone + 1
     else
       return offer
     end

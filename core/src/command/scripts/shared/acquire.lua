@@ -104,7 +104,7 @@ for i = 1, #KEYS, 4 do
     if not is_notified[i] then
       -- The turns of readers keep only writers away.
       if not reads(first[1]) then wait = math.ceil(left(score, now) / 1000) end
-      if is_read[i] and writer_waits(queue, ticket) then
+      if is_read[i] and writer_waits(queue, ticket, now) then
         -- The waiter tries again soon, to notice a writer that is gone.
         local retry = turn and math.ceil(turn / 1000) or redis.call('PTTL', lock)
         wait = math.max(wait, retry, 1)
