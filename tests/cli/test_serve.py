@@ -46,27 +46,28 @@ def test_a_lock_is_acquired_extended_and_released(client: Connection, servers: S
     reply = client.ask("LOCK", "r", "TTL", "30000")
     assert isinstance(reply, list)
     lease, fence, valid = reply
-    assert lease == "1-1"
+    assert isinstance(lease, str)
+    assert lease == f"{client.ask('CLIENT', 'ID')}-1"
     assert isinstance(valid, int)
     assert 20_000 < valid < 30_000
     wait_until(lambda: keys(servers) == ["r"] * 3)
-    checked = client.ask("CHECK", "1-1")
+    checked = client.ask("CHECK", lease)
     assert isinstance(checked, int)
     assert 0 < checked <= valid
-    extended = client.ask("EXTEND", "1-1", "TTL", "60000")
+    extended = client.ask("EXTEND", lease, "TTL", "60000")
     assert isinstance(extended, int)
     assert extended > 30_000
-    again = client.ask("EXTEND", "1-1")
+    again = client.ask("EXTEND", lease)
     assert isinstance(again, int)
     assert 30_000 < again <= extended
-    assert client.ask("UNLOCK", "1-1") == 1
+    assert client.ask("UNLOCK", lease) == 1
     wait_until(lambda: keys(servers) == [])
     # A release that is repeated finds nothing.
-    assert client.ask("UNLOCK", "1-1") == 0
-    assert client.error("CHECK", "1-1") == "LEASELOST lease 1-1 was released or detached"
-    assert client.error("EXTEND", "1-1") == "LEASELOST lease 1-1 was released or detached"
-    lease, next_fence = client.lock("r")
-    assert lease == "1-2"
+    assert client.ask("UNLOCK", lease) == 0
+    assert client.error("CHECK", lease) == f"LEASELOST lease {lease} was released or detached"
+    assert client.error("EXTEND", lease) == f"LEASELOST lease {lease} was released or detached"
+    next_lease, next_fence = client.lock("r")
+    assert next_lease == lease.removesuffix("1") + "2"
     assert isinstance(fence, int)
     assert next_fence > fence
 
@@ -148,7 +149,8 @@ def test_the_status_shows_the_clients(daemon: Daemon, client: Connection) -> Non
     with daemon.connect() as other:
         status = other.status()
     own = status["clients"][0]
-    assert (own["id"], own["pid"], own["uid"]) == (1, os.getpid(), os.getuid())
+    number = client.ask("CLIENT", "ID")
+    assert (own["id"], own["pid"], own["uid"]) == (number, os.getpid(), os.getuid())
     assert (own["name"], own["leases"], own["waiting"]) == ("me", 1, None)
     assert own["connected_since_ms"] > 1_700_000_000_000
     assert (status["connected"], status["connections"], status["leases"]) == (2, 2, 1)
@@ -233,8 +235,9 @@ def test_unknown_requests_are_refused(client: Connection) -> None:
     assert client.error("NOSUCH", "x") == "ERR unknown command 'NOSUCH'"
     assert client.error("LOCK") == "ERR wrong number of arguments for 'lock'"
     assert client.error("AUTH", "x").startswith("ERR there are no users and passwords")
-    assert client.error("CHECK", "1-1") == "ERR there is no lease 1-1"
-    assert client.error("LOST", "99-1") == "ERR there is no lease 99-1"
+    unused = f"{client.ask('CLIENT', 'ID')}-1"
+    assert client.error("CHECK", unused) == f"ERR there is no lease {unused}"
+    assert client.error("LOST", "99-1").startswith("ERR this daemon has not issued lease 99-1: ")
     assert client.ask("PING") == "PONG"
 
 
@@ -242,7 +245,10 @@ def test_commands_of_clients_are_answered(client: Connection) -> None:
     assert client.ask("PING", "x\r\n") == "x\r\n"
     assert client.ask("ECHO", "x") == "x"
     assert client.ask("client", "setinfo", "lib-name", "test") == "OK"
-    assert client.ask("CLIENT", "ID") == 1
+    number = client.ask("CLIENT", "ID")
+    assert isinstance(number, int)
+    # Clients that read numbers as doubles read it exactly.
+    assert 0 < number < 2**53
     assert client.ask("CLIENT", "GETNAME") is None
     assert client.ask("SELECT", "0") == "OK"
     assert client.ask("COMMAND", "DOCS") == []
@@ -386,8 +392,9 @@ def test_the_id_of_another_connection_is_refused(
     daemon: Daemon, client: Connection, servers: Servers
 ) -> None:
     lease, _ = client.lock("r")
-    expected = f"ERR lease {lease} belongs to another connection, and this is connection 2"
     with daemon.connect() as other:
+        own = other.ask("CLIENT", "ID")
+        expected = f"ERR lease {lease} belongs to another connection, and this is connection {own}:"
         for words in (["UNLOCK", lease], ["EXTEND", lease], ["CHECK", lease], ["DETACH", lease]):
             assert other.error(*words).startswith(expected), words
     value = servers[0].command("GET", "r")
@@ -422,47 +429,47 @@ def test_a_misspelt_option_is_not_taken_for_a_resource(client: Connection) -> No
 
 
 def test_pipelined_requests_are_answered_in_order(daemon: Daemon, client: Connection) -> None:
+    number = client.ask("CLIENT", "ID")
     with daemon.connect() as other:
         lease, _ = other.lock("r")
         for word in ("a", "b"):
             client.send("ECHO", word)
         client.send("LOCK", "r", "WAIT", "FOREVER")
         client.send("ECHO", "c" * 100_000)
-        client.send("CHECK", "1-1")
+        client.send("CHECK", f"{number}-1")
         assert [client.reply(), client.reply()] == ["a", "b"]
         daemon.wait_until_waiting()
         assert other.ask("UNLOCK", lease) == 1
     locked = client.reply()
     assert isinstance(locked, list)
-    assert locked[0] == "1-1"
+    assert locked[0] == f"{number}-1"
     assert client.reply() == "c" * 100_000
     assert int(str(client.reply())) > 0
 
 
 def test_redis_cli_is_a_client(daemon: Daemon, servers: Servers) -> None:
-    requests = "LOCK r TTL 30000\nCHECK 1-1\nUNLOCK 1-1\nSTATUS r\nNOSUCH\n"
+    requests = "LOCK r TTL 30000\nSTATUS r\nNOSUCH\n"
     program = ["redis-cli", "-s", str(daemon.path)]
     try:
         done = subprocess.run(program, input=requests, capture_output=True, text=True, check=True)
     except FileNotFoundError:
         pytest.skip("redis-cli is not installed")
     lines = done.stdout.split("\n")
-    assert lines[0] == "1-1"
-    assert lines[4] == "1"
-    assert json.loads(lines[5])[0]["state"] == "free"
-    assert lines[6] == "ERR unknown command 'NOSUCH'"
+    assert lines[0].endswith("-1")
+    assert json.loads(lines[3])[0]["state"] == "held"
+    assert lines[4] == "ERR unknown command 'NOSUCH'"
     done = subprocess.run([*program, "-3", "LOCK", "r"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("2-1\n")
+    assert done.stdout.split("\n")[0].endswith("-1")
     wait_until(lambda: keys(servers) == [])
 
 
 def test_all_installations_serve_the_same_protocol(quorlock: CommandLine, path: Path) -> None:
     with Daemon(quorlock, path) as daemon, daemon.connect() as client:
-        client.lock("r")
+        lease, _ = client.lock("r")
         daemon.process.send_signal(signal.SIGINT)
         lost = client.error("LOCK", "s")
         assert lost == "CLOSED the daemon is about to end"
-        assert client.ask("UNLOCK", "1-1") == 1
+        assert client.ask("UNLOCK", lease) == 1
         assert client.is_closed()
         assert daemon.process.wait() == 0
 

@@ -118,13 +118,13 @@ def test_the_default_path_is_in_the_runtime_directory(
 
 def test_the_socket_of_a_live_daemon_is_left_alone(quorlock: CommandLine, path: Path) -> None:
     with Daemon(quorlock, path) as daemon, daemon.connect() as client:
-        client.lock("r")
+        lease, _ = client.lock("r")
         done = quorlock.run("serve", "--socket", str(path))
         assert done.returncode == 64
         assert done.stderr == f"quorlock: another process listens on {path}\n"
         with daemon.connect() as other:
             assert other.ask("PING") == "PONG"
-        assert client.ask("UNLOCK", "1-1") == 1
+        assert client.ask("UNLOCK", lease) == 1
 
 
 def test_the_socket_of_a_killed_daemon_is_replaced(
@@ -137,9 +137,22 @@ def test_the_socket_of_a_killed_daemon_is_replaced(
         assert client.is_closed()
     assert path.is_socket()
     with Daemon(quorlock, path) as daemon, daemon.connect() as client:
-        client.lock("r", "WAIT", 30000)
-        assert client.ask("UNLOCK", "1-1") == 1
+        lease, _ = client.lock("r", "WAIT", 30000)
+        assert client.ask("UNLOCK", lease) == 1
         wait_until(lambda: is_free(servers, "r"))
+
+
+def test_an_id_is_never_issued_again(quorlock: CommandLine, path: Path) -> None:
+    with Daemon(quorlock, path) as daemon, daemon.connect() as client:
+        stale, _ = client.lock("r")
+        assert daemon.terminate().returncode == 0
+    with Daemon(quorlock, path) as daemon, daemon.connect() as client:
+        lease, _ = client.lock("r")
+        assert lease != stale
+        for command in ("CHECK", "EXTEND", "DETACH", "UNLOCK", "LOST"):
+            error = client.error(command, stale)
+            assert error.startswith(f"ERR this daemon has not issued lease {stale}: ")
+        assert client.ask("UNLOCK", lease) == 1
 
 
 def test_daemons_that_start_together_do_not_take_the_path_of_one_another(
@@ -199,10 +212,11 @@ def test_a_service_manager_passes_the_socket_on(quorlock: CommandLine, path: Pat
         with Connection(path) as client:
             client.send("LOCK", "r")
             daemon = activated(quorlock, listener)
-            assert isinstance(client.reply(), list)
+            reply = client.reply()
+            assert isinstance(reply, list)
             assert daemon.stdout
             assert daemon.stdout.readline() == f"listening on {path}\n"
-            assert client.ask("UNLOCK", "1-1") == 1
+            assert client.ask("UNLOCK", str(reply[0])) == 1
         daemon.terminate()
         assert finish(daemon).returncode == 0
         # The socket is the service manager's.
@@ -312,8 +326,8 @@ def test_a_client_that_does_not_read_harms_no_other(
         # After ten seconds.
         wait_until(lambda: other.status()["connected"] == 1)
         sender.join()
-        other.lock("r", "WAIT", 0)
-        other.ask("UNLOCK", "2-2")
+        lease, _ = other.lock("r", "WAIT", 0)
+        other.ask("UNLOCK", lease)
         ended = daemon.terminate()
         assert "closed a connection whose client did not read its replies" in ended.stderr
 
@@ -348,7 +362,7 @@ def test_clients_may_release_while_the_daemon_drains(
 ) -> None:
     with Daemon(quorlock, path, "--drain", "60s") as daemon:
         client, idle, waiter = daemon.connect(), daemon.connect(), daemon.connect()
-        client.lock("r")
+        lease, _ = client.lock("r")
         assert idle.ask("PING") == "PONG"
         waiter.send("LOCK", "r", "WAIT", "FOREVER")
         daemon.wait_until_waiting()
@@ -362,7 +376,7 @@ def test_clients_may_release_while_the_daemon_drains(
         # The next daemon can start.
         with Daemon(quorlock, path) as following, following.connect() as other:
             assert other.error("LOCK", "r", "WAIT", 0).startswith("TIMEOUT ")
-            assert client.ask("UNLOCK", "1-1") == 1
+            assert client.ask("UNLOCK", lease) == 1
             assert client.is_closed()
             ended = finish(daemon.process)
             assert (ended.returncode, path.exists()) == (0, True)

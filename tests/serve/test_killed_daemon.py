@@ -30,13 +30,15 @@ def test_the_leases_of_a_killed_daemon_last_for_their_ttl(
     killed: Daemon, servers: Servers, daemon: Daemon
 ) -> None:
     with killed.connect() as client, killed.connect() as waiter, daemon.connect() as other:
-        client.lock("lock")
-        client.lock("a", "b")
-        client.lock("shared", "MODE", "shared")
-        client.lock("semaphore", "LIMIT", 3, "PERMITS", 2)
+        leases = [
+            client.lock("lock")[0],
+            client.lock("a", "b")[0],
+            client.lock("shared", "MODE", "shared")[0],
+            client.lock("semaphore", "LIMIT", 3, "PERMITS", 2)[0],
+        ]
         waiter.send("LOCK", "lock", "WAIT", "FOREVER")
         killed.wait_until_waiting()
-        left = min(int(str(client.ask("CHECK", f"1-{number}"))) for number in range(1, 5))
+        left = min(int(str(client.ask("CHECK", lease))) for lease in leases)
         checked = time.monotonic()
         killed.process.kill()
         assert client.is_closed()

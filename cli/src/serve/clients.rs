@@ -11,12 +11,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
+/// The number of bits of the first number of a connection. It and all that follow are exact in a double, as which some
+/// clients read them.
+const NUMBER_BITS: u32 = 52;
+
 /// All connections.
-#[derive(Default)]
 pub(crate) struct Clients {
     connected: Mutex<BTreeMap<u64, Arc<Shared>>>,
-    /// The number of the last connection.
-    last: AtomicU64,
+    /// The number of the first connection. It is random, so that a daemon never issues the id of a lease again that an
+    /// earlier one has issued: a client that reconnects by itself would mistake another lease for its own.
+    first: u64,
+    /// The number of the next connection.
+    next: AtomicU64,
     /// How many clients were turned away because there were too many.
     pub(crate) refused: AtomicU64,
 }
@@ -54,6 +60,16 @@ pub(crate) struct Connection {
 }
 
 impl Clients {
+    pub(crate) fn new() -> Result<Self, getrandom::Error> {
+        let first = (getrandom::u64()? >> (u64::BITS - NUMBER_BITS)) + 1;
+        Ok(Self {
+            connected: Mutex::default(),
+            first,
+            next: AtomicU64::new(first),
+            refused: AtomicU64::new(0),
+        })
+    }
+
     pub(crate) fn count(&self) -> usize {
         lock(&self.connected).len()
     }
@@ -65,7 +81,7 @@ impl Clients {
 
     /// Adds a connection.
     pub(crate) fn connect(self: &Arc<Self>, peer: Peer) -> Connection {
-        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let since = u64::try_from(since).unwrap_or(u64::MAX);
         let shared = Arc::new(Shared { peer, since, state: Mutex::default() });
@@ -75,14 +91,22 @@ impl Clients {
 
     /// Returns a lease of any connection; `None` if it was released or detached. Refuses an id that was never issued.
     pub(crate) fn find(&self, id: Id) -> Result<Option<Arc<Lease>>, Refusal> {
-        if !(1..=self.last.load(Ordering::Relaxed)).contains(&id.connection) {
-            return Err(no_lease(id));
-        }
+        self.check(id)?;
         let shared = lock(&self.connected).get(&id.connection).map(Arc::clone);
         let Some(shared) = shared else { return Ok(None) };
         let state = shared.state();
         state.check(id)?;
         Ok(state.leases.get(&id.number).map(Arc::clone))
+    }
+
+    /// Refuses an id whose connection this daemon has never had.
+    fn check(&self, id: Id) -> Result<(), Refusal> {
+        if (self.first..self.next.load(Ordering::Relaxed)).contains(&id.connection) {
+            return Ok(());
+        }
+        Err(format!(
+            "ERR this daemon has not issued lease {id}: the leases of an earlier daemon ended with it"
+        ))
     }
 
     /// Returns the status of the daemon, as JSON.
@@ -98,7 +122,7 @@ impl Clients {
             version: env!("CARGO_PKG_VERSION"),
             is_draining,
             connected: clients.len(),
-            connections: self.last.load(Ordering::Relaxed),
+            connections: self.next.load(Ordering::Relaxed) - self.first,
             refused: self.refused.load(Ordering::Relaxed),
             leases: clients.iter().map(|client| client.leases).sum(),
             waiting: clients.iter().filter(|client| client.waiting.is_some()).count(),
@@ -195,6 +219,7 @@ impl Connection {
     fn state_for(&self, id: Id) -> Result<MutexGuard<'_, State>, Refusal> {
         let own = self.number;
         if id.connection != own {
+            self.clients.check(id)?;
             return Err(format!(
                 "ERR lease {id} belongs to another connection, and this is connection {own}: use one connection from \
                  LOCK to UNLOCK, and not one of a pool for each command"

@@ -57,10 +57,12 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
         UnixListener::from_std(listener)
     });
     let listener = listener.map_err(|error| Failure::own("cannot listen", &error))?;
+    let clients =
+        Clients::new().map_err(|error| Failure::own("no random numbers", &error.into()))?;
     let (drainer, draining) = watch::channel(false);
     let daemon = Arc::new(Daemon {
         client: client.clone(),
-        clients: Arc::default(),
+        clients: Arc::new(clients),
         max_leases: wanted.max_leases as usize,
         max_hold: duration::of(&wanted.max_hold),
         host: host(),

@@ -532,7 +532,7 @@ mod tests {
             let (drainer, draining) = watch::channel(false);
             let daemon = Daemon {
                 client,
-                clients: Arc::default(),
+                clients: Arc::new(Clients::new().expect("random numbers")),
                 max_leases: 10,
                 max_hold: Some(Duration::from_secs(60)),
                 host: "host".to_owned(),
@@ -563,11 +563,18 @@ mod tests {
         String::from_utf8(reply).expect("text")
     }
 
+    /// Sends a `LOCK` that must succeed, and returns the id of the lease.
+    async fn lock(stream: &mut UnixStream, line: &str) -> String {
+        let reply = ask(stream, line).await;
+        assert!(reply.starts_with("*3\r\n$"), "{reply}");
+        reply.split("\r\n").nth(2).expect("an id").to_owned()
+    }
+
     #[tokio::test]
     async fn the_end_of_a_connection_releases_its_leases() {
         let served = Served::new("release");
         let (mut holder, ended) = served.connect();
-        assert!(ask(&mut holder, "LOCK r").await.starts_with("*3\r\n$3\r\n1-1\r\n:"));
+        lock(&mut holder, "LOCK r").await;
         assert!(served.is_held("r").await);
         drop(holder);
         assert_eq!(ended.await.expect("an end"), End::Gone);
@@ -580,7 +587,7 @@ mod tests {
     async fn the_end_of_a_connection_cancels_its_lock() {
         let served = Served::new("cancel");
         let (mut holder, _) = served.connect();
-        ask(&mut holder, "LOCK r").await;
+        let id = lock(&mut holder, "LOCK r").await;
         let (mut waiter, ended) = served.connect();
         assert!(
             ask(&mut waiter, "LOCK r WAIT 0").await.starts_with("-TIMEOUT \"r\" is held by host:")
@@ -593,20 +600,36 @@ mod tests {
         let ended = timeout(Duration::from_secs(30), ended).await.expect("it ends in time");
         assert_eq!(ended.expect("an end"), End::Gone);
         assert_eq!(served.daemon.clients.count(), 1);
-        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+        assert_eq!(ask(&mut holder, &format!("UNLOCK {id}")).await, ":1\r\n");
     }
 
     #[tokio::test]
     async fn the_id_of_another_connection_is_refused() {
         let served = Served::new("foreign");
         let ((mut holder, _), (mut other, _)) = (served.connect(), served.connect());
-        ask(&mut holder, "LOCK r").await;
+        let id = lock(&mut holder, "LOCK r").await;
+        let refusal = format!("-ERR lease {id} belongs to another connection");
         for command in ["UNLOCK", "EXTEND", "CHECK", "DETACH"] {
-            let reply = ask(&mut other, &format!("{command} 1-1")).await;
-            assert!(reply.starts_with("-ERR lease 1-1 belongs to another connection"), "{reply}");
+            let reply = ask(&mut other, &format!("{command} {id}")).await;
+            assert!(reply.starts_with(&refusal), "{reply}");
         }
         assert!(served.is_held("r").await);
-        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+        assert_eq!(ask(&mut holder, &format!("UNLOCK {id}")).await, ":1\r\n");
+    }
+
+    #[tokio::test]
+    async fn the_id_of_an_earlier_daemon_is_refused() {
+        let (earlier, served) = (Served::new("earlier"), Served::new("later"));
+        let ((mut first, _), (mut client, _)) = (earlier.connect(), served.connect());
+        let stale = lock(&mut first, "LOCK r").await;
+        let id = lock(&mut client, "LOCK r").await;
+        assert_ne!(id, stale);
+        let refusal = format!("-ERR this daemon has not issued lease {stale}: ");
+        for command in ["UNLOCK", "EXTEND", "CHECK", "DETACH", "LOST"] {
+            let reply = ask(&mut client, &format!("{command} {stale}")).await;
+            assert!(reply.starts_with(&refusal), "{reply}");
+        }
+        assert_eq!(ask(&mut client, &format!("UNLOCK {id}")).await, ":1\r\n");
     }
 
     #[tokio::test]
@@ -624,11 +647,11 @@ mod tests {
     async fn a_connection_without_leases_ends_when_the_daemon_drains() {
         let served = Served::new("drain");
         let ((mut holder, held), (_idle, ended)) = (served.connect(), served.connect());
-        ask(&mut holder, "LOCK r").await;
+        let id = lock(&mut holder, "LOCK r").await;
         served.drainer.send_replace(true);
         assert_eq!(ended.await.expect("an end"), End::Drained);
         assert!(ask(&mut holder, "LOCK s").await.starts_with("-CLOSED "));
-        assert_eq!(ask(&mut holder, "UNLOCK 1-1").await, ":1\r\n");
+        assert_eq!(ask(&mut holder, &format!("UNLOCK {id}")).await, ":1\r\n");
         assert_eq!(held.await.expect("an end"), End::Drained);
     }
 }
