@@ -305,12 +305,34 @@ def test_lost_is_null_if_the_lease_is_released(daemon: Daemon, client: Connectio
         assert third.ask("LOST", second) is None
 
 
-def test_resp3_pushes_losses(quorlock: CommandLine, path: Path, servers: Servers) -> None:
+def switch_to_resp3(client: Connection) -> None:
+    client.send("HELLO", "3")
+    assert client.reader.readline() == b"%7\r\n"
+    while client.reader.readline() != b"*0\r\n":
+        pass
+
+
+def test_losses_are_not_pushed_unasked(quorlock: CommandLine, path: Path, servers: Servers) -> None:
     with Daemon(quorlock, path, *QUICK) as daemon, daemon.connect() as client:
-        client.send("HELLO", "3")
-        assert client.reader.readline() == b"%7\r\n"
-        while client.reader.readline() != b"*0\r\n":
-            pass
+        client.lock("blocked")
+        switch_to_resp3(client)
+        lease, _ = client.lock("r")
+        steal(servers, "r")
+        # A client that takes a push message for an array would take it for the reply to LOCK.
+        error = client.error("LOCK", "blocked", "WAIT", 2000)
+        assert error.startswith("TIMEOUT ")
+        assert client.error("CHECK", lease).startswith("LEASELOST ")
+        assert client.ask("PING") == "PONG"
+
+
+def test_losses_are_pushed_if_the_client_has_asked(
+    quorlock: CommandLine, path: Path, servers: Servers
+) -> None:
+    with Daemon(quorlock, path, *QUICK) as daemon, daemon.connect() as client:
+        refused = "ERR CLIENT PUSH ON needs RESP3: send HELLO 3 first"
+        assert client.error("CLIENT", "PUSH", "ON") == refused
+        switch_to_resp3(client)
+        assert client.ask("CLIENT", "PUSH", "ON") == "OK"
         lease, _ = client.lock("r")
         client.lock("blocked")
         # While it is idle.

@@ -50,6 +50,8 @@ pub(crate) enum Command {
     SetName(String),
     GetName,
     ClientId,
+    /// Whether the connection gets push messages from now on.
+    Push(bool),
     Info,
     /// Answered with `OK`, and does nothing.
     Accepted,
@@ -187,6 +189,14 @@ fn client(words: &mut Words) -> Result<Command, Refusal> {
         b"SETNAME" => Command::SetName(words.name()?),
         b"GETNAME" => Command::GetName,
         b"ID" => Command::ClientId,
+        b"PUSH" => {
+            let word = words.required()?;
+            match &*word.to_ascii_uppercase() {
+                b"ON" => Command::Push(true),
+                b"OFF" => Command::Push(false),
+                _ => return Err(words.syntax(&word)),
+            }
+        }
         b"SETINFO" => {
             words.clear();
             Command::Accepted
@@ -419,6 +429,8 @@ mod tests {
             ("SELECT 1", "ERR there is only database 0"),
             ("CLIENT KILL", "ERR unknown subcommand 'KILL' of CLIENT"),
             ("CLIENT", "ERR wrong number of arguments for 'client'"),
+            ("CLIENT PUSH", "ERR wrong number of arguments for 'client'"),
+            ("CLIENT PUSH maybe", "ERR syntax error near 'maybe' in 'client'"),
         ] {
             assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
         }

@@ -78,6 +78,8 @@ mod tests {
             "HELLO",
             "CLIENT",
             "SETNAME",
+            "PUSH",
+            "ON",
             "SELECT",
             "TTL",
             "WAIT",

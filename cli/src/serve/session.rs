@@ -87,6 +87,8 @@ pub(crate) struct Session {
     connection: Connection,
     stream: UnixStream,
     draining: watch::Receiver<bool>,
+    /// Whether the client has asked for push messages. Clients that do not know them would take them for replies.
+    is_pushing: bool,
     losses: Arc<Losses>,
     /// What was received, and not handled yet.
     input: Vec<u8>,
@@ -102,7 +104,8 @@ impl Session {
         let connection = daemon.clients.connect(peer);
         let draining = daemon.draining.clone();
         let (losses, input, replies) = Default::default();
-        Self { daemon, connection, stream, draining, losses, input, replies }
+        let is_pushing = false;
+        Self { daemon, connection, stream, draining, is_pushing, losses, input, replies }
     }
 
     /// Handles requests until the connection ends. Dropping the future ends it, too.
@@ -155,7 +158,7 @@ impl Session {
             tokio::select! {
                 biased;
                 read = read_some(&mut self.stream, &mut self.input) => return read,
-                () = self.losses.notify.notified(), if self.replies.is_resp3 => {
+                () = self.losses.notify.notified(), if self.is_pushing => {
                     self.push_losses();
                     self.flush().await?;
                 }
@@ -184,7 +187,7 @@ impl Session {
                 () = drained(&mut self.draining), if may_drain => {
                     return Err(CLOSING.to_owned().into());
                 }
-                () = self.losses.notify.notified(), if self.replies.is_resp3 => {
+                () = self.losses.notify.notified(), if self.is_pushing => {
                     self.push_losses();
                     self.flush().await?;
                 }
@@ -219,6 +222,15 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Sends push messages from now on, or no longer. RESP2 has none.
+    fn set_pushing(&mut self, is_pushing: bool) {
+        self.is_pushing = is_pushing && self.replies.is_resp3;
+        if !self.is_pushing {
+            // The leases that are watched report their losses to the old one, which nobody reads.
+            self.losses = Arc::default();
+        }
     }
 
     fn push_losses(&mut self) {
@@ -301,6 +313,9 @@ impl Session {
                 let status = self.attend(asking, false).await??;
                 self.replies.bulk(json(&[status]).as_bytes());
             }
+            Command::Push(true) if !self.replies.is_resp3 => {
+                return Err("ERR CLIENT PUSH ON needs RESP3: send HELLO 3 first".to_owned().into());
+            }
             Command::Quit => {
                 self.replies.simple("OK");
                 return Err(End::Gone.into());
@@ -334,6 +349,10 @@ impl Session {
             Command::Metrics => {
                 replies.bulk(self.daemon.client.stats().to_prometheus().as_bytes());
             }
+            Command::Push(is_pushing) => {
+                replies.simple("OK");
+                self.set_pushing(is_pushing);
+            }
             Command::Info => {
                 let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
                 let text = format!(
@@ -344,8 +363,9 @@ impl Session {
             Command::NoneKnown => replies.array(0),
             Command::Reset => {
                 replies.is_resp3 = false;
-                self.connection.set_name(String::new());
                 replies.simple("RESET");
+                self.connection.set_name(String::new());
+                self.set_pushing(false);
             }
             _ => replies.simple("OK"),
         }
@@ -353,10 +373,11 @@ impl Session {
 
     /// Answers `HELLO` as Redis does.
     fn hello(&mut self, version: Option<u8>, name: Option<String>) {
-        let replies = &mut self.replies;
         if let Some(version) = version {
-            replies.is_resp3 = version == 3;
+            self.replies.is_resp3 = version == 3;
+            self.set_pushing(self.is_pushing);
         }
+        let replies = &mut self.replies;
         if let Some(name) = name {
             self.connection.set_name(name);
         }
@@ -426,7 +447,7 @@ impl Session {
         let acquired = self.attend(begin(), true).await;
         self.connection.set_waiting(None);
         let (id, lease) = self.connection.add(acquired??);
-        if self.replies.is_resp3 {
+        if self.is_pushing {
             self.losses.watch(id, &lease);
         }
         let (fence, slots) = (lease.fences().next().map_or(0, |(_, fence)| fence), lease.slots());
@@ -558,8 +579,14 @@ mod tests {
         request.array(words.len());
         words.iter().for_each(|word| request.bulk(word.as_bytes()));
         stream.write_all(&request.bytes).await.expect("an open connection");
+        read(stream).await
+    }
+
+    /// Reads what the daemon sends next.
+    async fn read(stream: &mut UnixStream) -> String {
         let mut reply = Vec::with_capacity(CHUNK);
-        stream.read_buf(&mut reply).await.expect("a reply");
+        let reading = stream.read_buf(&mut reply);
+        timeout(Duration::from_secs(30), reading).await.expect("in time").expect("a reply");
         String::from_utf8(reply).expect("text")
     }
 
@@ -630,6 +657,36 @@ mod tests {
             assert!(reply.starts_with(&refusal), "{reply}");
         }
         assert_eq!(ask(&mut client, &format!("UNLOCK {id}")).await, ":1\r\n");
+    }
+
+    #[tokio::test]
+    async fn losses_are_pushed_only_to_a_client_that_has_asked() {
+        let served = Served::new("push");
+        let (mut client, _) = served.connect();
+        // One reply, and no message with it.
+        let is_bulk = |reply: &str| reply.starts_with('$') && reply.matches("\r\n").count() == 2;
+        let refused = "-ERR CLIENT PUSH ON needs RESP3: send HELLO 3 first\r\n";
+        assert_eq!(ask(&mut client, "CLIENT PUSH ON").await, refused);
+        assert!(ask(&mut client, "HELLO 3").await.starts_with("%7\r\n"));
+        let id = lock(&mut client, "LOCK r MAXHOLD 200").await;
+        assert!(is_bulk(&ask(&mut client, &format!("LOST {id}")).await));
+        for _ in 0..2 {
+            assert_eq!(ask(&mut client, "PING").await, "+PONG\r\n");
+        }
+        assert_eq!(ask(&mut client, "CLIENT PUSH ON").await, "+OK\r\n");
+        let id = lock(&mut client, "LOCK r MAXHOLD 200").await;
+        let pushed = read(&mut client).await;
+        assert!(pushed.starts_with(&format!(">3\r\n$4\r\nlost\r\n${}\r\n{id}\r\n", id.len())));
+        for off in ["CLIENT PUSH OFF", "HELLO 2", "RESET"] {
+            ask(&mut client, "HELLO 3").await;
+            assert_eq!(ask(&mut client, "CLIENT PUSH ON").await, "+OK\r\n");
+            let id = lock(&mut client, "LOCK r MAXHOLD 200").await;
+            ask(&mut client, off).await;
+            assert!(is_bulk(&ask(&mut client, &format!("LOST {id}")).await), "{off}");
+            for _ in 0..2 {
+                assert_eq!(ask(&mut client, "PING").await, "+PONG\r\n", "{off}");
+            }
+        }
     }
 
     #[tokio::test]
