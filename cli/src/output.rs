@@ -167,10 +167,15 @@ impl Output {
 
     /// Prints a message on stderr, unless `--quiet` or `--json` is given.
     pub(crate) fn note(&self, message: impl Display) {
-        if !self.quiet && !self.json {
-            let message = message.to_string();
-            write(&mut io::stderr().lock(), &format!("quorlock: {}\n", one_line(&message)));
+        if let Some(line) = self.line(message) {
+            print_error(&line);
         }
+    }
+
+    /// Returns the line that [`Output::note`] prints, if it does.
+    pub(crate) fn line(&self, message: impl Display) -> Option<String> {
+        (!self.quiet && !self.json)
+            .then(|| format!("quorlock: {}\n", one_line(&message.to_string())))
     }
 
     /// Prints a question on stderr, also with `--quiet` and `--json`.
@@ -224,6 +229,11 @@ fn try_write(to: &mut impl Write, text: &str) -> io::Result<()> {
 /// Writes the text. Ignores errors.
 fn write(to: &mut impl Write, text: &str) {
     let _ = try_write(to, text);
+}
+
+/// Prints a text on stderr. Waits until its reader has room for it.
+pub(crate) fn print_error(text: &str) {
+    write(&mut io::stderr().lock(), text);
 }
 
 /// Prints what clap reports: an error in the usage, or the requested help or version. Returns the exit status.

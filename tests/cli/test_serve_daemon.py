@@ -295,6 +295,46 @@ def test_what_is_no_request_ends_the_connection(
         wait_until(lambda: keys(servers) == [])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/PID/fd")
+def test_a_stderr_that_nobody_reads_delays_no_client(quorlock: CommandLine, path: Path) -> None:
+    with Daemon(quorlock, path, "--ttl", "1s") as daemon, daemon.connect() as client:
+        lease, _ = client.lock("r")
+        stderr = daemon.process.stderr
+        assert stderr
+        # Leave no room, so that the first message has to wait.
+        with contextlib.suppress(BlockingIOError):
+            writer = os.open(f"/proc/{daemon.process.pid}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.close(writer)
+        for _ in range(1100):
+            with daemon.connect() as malformed:
+                malformed.socket.sendall(b"PING\r\n")
+                assert malformed.reader.read().startswith(b"-ERR Protocol error: ")
+        # Longer than the ttl.
+        time.sleep(2)
+        assert int(str(client.ask("CHECK", lease))) > 0
+        client.lock("s")
+        daemon.process.send_signal(signal.SIGTERM)
+        assert client.error("LOCK", "t").startswith("CLOSED ")
+        client.close()
+        assert daemon.process.wait(30) == 0
+
+
+def test_notes_that_clients_cause_are_limited(quorlock: CommandLine, path: Path) -> None:
+    with Daemon(quorlock, path) as daemon:
+        for _ in range(200):
+            with daemon.connect() as malformed:
+                malformed.socket.sendall(b"PING\r\n")
+                assert malformed.reader.read().startswith(b"-ERR Protocol error: ")
+        lines = daemon.terminate().stderr.splitlines()
+        assert lines[0] == ("quorlock: closed a connection: a request is an array of bulk strings")
+        assert len(lines) < 100
+        left_out = [line.partition("messages left out: ")[2] for line in lines]
+        counts = [int(count) for count in left_out if count]
+        assert sum(counts) + len(lines) - len(counts) == 200
+
+
 def test_too_much_behind_a_request_that_waits_ends_the_connection(
     quorlock: CommandLine, path: Path
 ) -> None:

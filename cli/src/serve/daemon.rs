@@ -4,8 +4,9 @@ use crate::args::{Nodes, Serve};
 use crate::connect::client_with;
 use crate::duration::{self, show};
 use crate::exit;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, print_error};
 use crate::serve::clients::Clients;
+use crate::serve::notes::Notes;
 use crate::serve::session::{Daemon, End, Session};
 use crate::serve::socket::{Socket, notify, raise_file_limit};
 use crate::signals::Signals;
@@ -59,6 +60,8 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
     let listener = listener.map_err(|error| Failure::own("cannot listen", &error))?;
     let clients =
         Clients::new().map_err(|error| Failure::own("no random numbers", &error.into()))?;
+    let mut notes = Notes::start(output, print_error)
+        .map_err(|error| Failure::own("cannot start a thread", &error))?;
     let (drainer, draining) = watch::channel(false);
     let daemon = Arc::new(Daemon {
         client: client.clone(),
@@ -81,7 +84,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
     let accepting = tokio::select! {
         biased;
         _ = signals.end() => Ok(()),
-        failed = accept(&listener, &daemon, max_clients, &mut sessions, output) => Err(failed),
+        failed = accept(&listener, &daemon, max_clients, &mut sessions, &mut notes) => Err(failed),
     };
     notify("STOPPING=1");
     // First the file, so that another daemon finds either this one or nothing.
@@ -93,16 +96,17 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
         if left > 0 {
             let limit =
                 drain.map_or_else(String::new, |drain| format!(" for up to {}", show(drain)));
-            output.note(format_args!("leases held: {left}; waiting for their release{limit}"));
+            notes.note(format_args!("leases held: {left}; waiting for their release{limit}"));
         }
         tokio::select! {
             biased;
             _ = signals.end() => {}
-            () = all(&mut sessions, drain, output) => {}
+            () = all(&mut sessions, drain, &mut notes) => {}
         }
     }
     sessions.shutdown().await;
     client.close().await;
+    notes.finish();
     accepting.map(|()| exit::OK)
 }
 
@@ -112,7 +116,7 @@ async fn accept(
     daemon: &Arc<Daemon>,
     max_clients: usize,
     sessions: &mut JoinSet<End>,
-    output: &Output,
+    notes: &mut Notes<'_>,
 ) -> Failure {
     let mut is_failing = false;
     loop {
@@ -120,7 +124,7 @@ async fn accept(
             accepted = listener.accept() => accepted,
             Some(ended) = sessions.join_next() => {
                 if let Ok(end) = ended {
-                    tell(end, output);
+                    tell(end, notes);
                 }
                 continue;
             }
@@ -137,7 +141,7 @@ async fn accept(
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
-                    output.note(format_args!("cannot accept a client: {error}"));
+                    notes.note_limited(format_args!("cannot accept a client: {error}"));
                 }
                 sleep(ACCEPT_PAUSE).await;
             }
@@ -153,11 +157,11 @@ fn refuse(stream: &UnixStream, clients: &Clients) {
 }
 
 /// Waits until all connections have ended, for at most `limit`.
-async fn all(sessions: &mut JoinSet<End>, limit: Option<Duration>, output: &Output) {
+async fn all(sessions: &mut JoinSet<End>, limit: Option<Duration>, notes: &mut Notes<'_>) {
     let ended = async {
         while let Some(ended) = sessions.join_next().await {
             if let Ok(end) = ended {
-                tell(end, output);
+                tell(end, notes);
             }
         }
     };
@@ -168,10 +172,12 @@ async fn all(sessions: &mut JoinSet<End>, limit: Option<Duration>, output: &Outp
 }
 
 /// Reports the end of a connection that the daemon has closed.
-fn tell(end: End, output: &Output) {
+fn tell(end: End, notes: &mut Notes<'_>) {
     match end {
-        End::Malformed(what) => output.note(format_args!("closed a connection: {what}")),
-        End::Slow => output.note("closed a connection whose client did not read its replies"),
+        End::Malformed(what) => notes.note_limited(format_args!("closed a connection: {what}")),
+        End::Slow => {
+            notes.note_limited("closed a connection whose client did not read its replies");
+        }
         End::Gone | End::Drained => {}
     }
 }

@@ -2,8 +2,8 @@
 //! socket.
 //!
 //! This module owns the life of the daemon: options, accepting, draining. `socket` makes the socket, `clients` knows who is
-//! connected and owns the leases, `session` serves one connection, `command` and `wire` are the protocol. No rule of the
-//! lock belongs here: the core decides, and this converts.
+//! connected and owns the leases, `session` serves one connection, `command` and `wire` are the protocol, `notes` writes to
+//! stderr. No rule of the lock belongs here: the core decides, and this converts.
 
 #[cfg(unix)]
 pub(crate) mod clients;
@@ -13,6 +13,8 @@ pub(crate) mod command;
 mod daemon;
 #[cfg(all(unix, any(test, feature = "fuzzing")))]
 pub(crate) mod fuzzing;
+#[cfg(unix)]
+mod notes;
 #[cfg(not(unix))]
 mod other;
 #[cfg(unix)]
