@@ -17,7 +17,7 @@ import pytest
 from command_line import CommandLine, finish
 from daemons import Connection, Daemon
 from fleet.resp import encode_command, read_reply
-from nodes import freeze, is_free, keys, thaw
+from nodes import freeze, is_free, keys, steal, thaw
 from servers import Servers
 from waiting import wait_until
 
@@ -435,6 +435,26 @@ def test_what_is_left_after_the_drain_is_released(
         assert daemon.terminate().returncode == 0
         assert client.is_closed()
         assert keys(servers) == []
+
+
+def test_leases_that_are_lost_do_not_delay_the_end(
+    quorlock: CommandLine, path: Path, servers: Servers
+) -> None:
+    options = ["--drain", "forever", "--ttl", "1s"]
+    with Daemon(quorlock, path, *options) as daemon, daemon.connect() as client:
+        lease, _ = client.lock("r")
+        steal(servers, "r")
+        assert str(client.ask("LOST", lease)).startswith("LEASELOST ")
+        with daemon.connect() as other:
+            other.lock("s")
+            daemon.process.send_signal(signal.SIGTERM)
+            # The one whose lease is lost is not waited for.
+            assert client.is_closed()
+            steal(servers, "s")
+            assert other.is_closed()
+        ended = finish(daemon.process)
+        assert ended.returncode == 0
+        assert ended.stderr.startswith("quorlock: leases held: 1; waiting for their release\n")
 
 
 def test_a_second_signal_ends_the_drain(

@@ -74,9 +74,13 @@ impl Clients {
         lock(&self.connected).len()
     }
 
-    /// Returns how many leases all connections have.
-    pub(crate) fn leases(&self) -> usize {
-        lock(&self.connected).values().map(|shared| shared.state().leases.len()).sum()
+    /// Returns how many valid leases all connections have.
+    pub(crate) fn valid_leases(&self) -> usize {
+        let connected = lock(&self.connected);
+        let count = |shared: &Arc<Shared>| {
+            shared.state().leases.values().filter(|lease| lease.is_valid()).count()
+        };
+        connected.values().map(count).sum()
     }
 
     /// Adds a connection.
@@ -194,6 +198,11 @@ impl Connection {
 
     pub(crate) fn leases(&self) -> usize {
         self.shared.state().leases.len()
+    }
+
+    /// Returns one of the leases that are valid.
+    pub(crate) fn valid_lease(&self) -> Option<Arc<Lease>> {
+        self.shared.state().leases.values().find(|lease| lease.is_valid()).map(Arc::clone)
     }
 
     /// Adds a lease, and returns its id.

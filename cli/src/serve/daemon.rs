@@ -92,7 +92,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
     drop((listener, socket));
     drainer.send_replace(true);
     if accepting.is_ok() {
-        let left = daemon.clients.leases();
+        let left = daemon.clients.valid_leases();
         if left > 0 {
             let limit =
                 drain.map_or_else(String::new, |drain| format!(" for up to {}", show(drain)));

@@ -51,7 +51,7 @@ pub(crate) enum End {
     Malformed(Malformed),
     /// The client did not read its replies.
     Slow,
-    /// The daemon is about to end, and the connection has no lease.
+    /// The daemon is about to end, and the connection has no valid lease.
     Drained,
 }
 
@@ -154,7 +154,6 @@ impl Session {
     /// Waits for input while no request is in progress.
     async fn next_input(&mut self) -> Result<(), End> {
         loop {
-            let may_end = self.connection.leases() == 0;
             tokio::select! {
                 biased;
                 read = read_some(&mut self.stream, &mut self.input) => return read,
@@ -162,9 +161,7 @@ impl Session {
                     self.push_losses();
                     self.flush().await?;
                 }
-                () = drained(&mut self.draining), if may_end => {
-                    return Err(End::Drained);
-                }
+                () = finished(&mut self.draining, &self.connection) => return Err(End::Drained),
             }
         }
     }
@@ -510,6 +507,14 @@ async fn drained(draining: &mut watch::Receiver<bool>) {
     let _ = draining.wait_for(|is_draining| *is_draining).await;
 }
 
+/// Waits until the daemon is about to end, and no lease of the connection is valid.
+async fn finished(draining: &mut watch::Receiver<bool>, connection: &Connection) {
+    drained(draining).await;
+    while let Some(lease) = connection.valid_lease() {
+        lease.lost().await;
+    }
+}
+
 /// Waits for input, and reads it. Reads no more than [`CHUNK`], so that no client takes all the time.
 async fn read_some(stream: &mut UnixStream, input: &mut Vec<u8>) -> Result<(), End> {
     stream.readable().await.map_err(|_| End::Gone)?;
@@ -710,5 +715,20 @@ mod tests {
         assert!(ask(&mut holder, "LOCK s").await.starts_with("-CLOSED "));
         assert_eq!(ask(&mut holder, &format!("UNLOCK {id}")).await, ":1\r\n");
         assert_eq!(held.await.expect("an end"), End::Drained);
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_leases_are_lost_ends_when_the_daemon_drains() {
+        let served = Served::new("lost");
+        let ((mut early, lost), (mut late, held)) = (served.connect(), served.connect());
+        let id = lock(&mut early, "LOCK a MAXHOLD 200").await;
+        ask(&mut early, &format!("LOST {id}")).await;
+        lock(&mut late, "LOCK b MAXHOLD 200").await;
+        lock(&mut late, "LOCK c MAXHOLD 1000").await;
+        served.drainer.send_replace(true);
+        for ended in [lost, held] {
+            let ended = timeout(Duration::from_secs(30), ended).await.expect("it ends in time");
+            assert_eq!(ended.expect("an end"), End::Drained);
+        }
     }
 }
