@@ -204,11 +204,19 @@ def test_a_lease_is_handed_over_to_python(client: Connection, servers: Servers) 
 
 
 def test_mistakes_are_config_errors(client: Connection) -> None:
+    whole = "as a whole number of milliseconds"
     mistakes: list[tuple[list[Argument], str]] = [
         (["r", "TTL", "5"], "TTL must be a duration from 10 ms to 24 h, not 5 ms"),
-        (["r", "TTL", "10s"], "TTL must be a duration from 10 ms to 24 h, in milliseconds, not a"),
+        (
+            ["r", "TTL", "10s"],
+            f"TTL must be a duration from 10 ms to 24 h, {whole}, not other text",
+        ),
+        (
+            ["r", "TTL", "5.5"],
+            f"TTL must be a duration from 10 ms to 24 h, {whole}, not other text",
+        ),
         (["r", "WAIT", "-1"], "WAIT must be a duration of 0 (one try) or more, or FOREVER, not -1"),
-        (["r", "MODE", "write"], 'MODE must be "exclusive" or "shared"'),
+        (["r", "MODE", "write"], 'MODE must be "exclusive" or "shared", not "write"'),
         (["r", "HOLDER", "x" * 129], "HOLDER must be a string of Unicode characters, at most 128"),
         (["r", "MAXHOLD", "1"], "MAXHOLD must be a duration of 10 ms or more, or FOREVER, not 1"),
         (["r", "MAXHOLD", "3600001"], "MAXHOLD must be at most 3600000 ms, the --max-hold of the"),
@@ -220,7 +228,10 @@ def test_mistakes_are_config_errors(client: Connection) -> None:
         (["r", "s", "LIMIT", "2"], "LIMIT takes one resource"),
         (["r", "r"], 'the resource "r" is named twice'),
         ([""], "the resource must be a string of 1 to 8192 bytes, not an empty one"),
-        ([b"\xff"], "the resource must be a string of Unicode characters"),
+        (
+            [b"\xff"],
+            "the resource must be a string of Unicode characters, not bytes that are not UTF",
+        ),
         (["x" * 8193], "the resource must be a string of 1 to 8192 bytes, not of 8193"),
     ]
     for words, expected in mistakes:

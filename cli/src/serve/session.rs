@@ -533,10 +533,12 @@ fn valid_for(lease: &Lease) -> u64 {
 /// Returns an error as clients get it: its code without underscores, and its message.
 fn error_text(error: &Error) -> String {
     let (code, mut text) = (error.code().as_str().replace('_', ""), error.to_string());
-    // All connections share one client of the core.
-    if let Some(holder) = error.holder() {
-        text = text.replacen(ANOTHER_LEASE, &format!("{holder}, through the same daemon"), 1);
-    }
+    // All connections share one client of the core. Of several holders, none has its name in the error.
+    let holder = error.holder().map_or_else(
+        || "another lease of the same daemon".to_owned(),
+        |holder| format!("{holder}, through the same daemon"),
+    );
+    text = text.replacen(ANOTHER_LEASE, &holder, 1);
     format!("{code} {text}")
 }
 
@@ -730,5 +732,14 @@ mod tests {
             let ended = timeout(Duration::from_secs(30), ended).await.expect("it ends in time");
             assert_eq!(ended.expect("an end"), End::Drained);
         }
+    }
+
+    #[tokio::test]
+    async fn the_daemon_is_named_if_the_holder_has_no_name() {
+        let served = Served::new("readers");
+        let (mut client, _) = served.connect();
+        lock(&mut client, "LOCK r MODE shared").await;
+        let reply = ask(&mut client, "LOCK r WAIT 0").await;
+        assert!(reply.contains(" is held by another lease of the same daemon (fence "), "{reply}");
     }
 }

@@ -402,7 +402,11 @@ impl Setting<'_> {
         };
         let name = self.dialect.name(self.name);
         let OptionValue::Map(modes) = self.value else {
-            let more = format!(", or {} with one of these for each resource", self.dialect.map());
+            // A request to the daemon has one mode for all resources.
+            let more = match self.dialect {
+                Dialect::Resp => String::new(),
+                dialect => format!(", or {} with one of these for each resource", dialect.map()),
+            };
             return word(self.value)
                 .map(Modes::All)
                 .ok_or_else(|| one_of(&name, self.value, &more));

@@ -76,7 +76,8 @@ impl Dialect {
     pub(crate) fn duration_form(self) -> &'static str {
         match self {
             Self::Python => ", in seconds or as a timedelta",
-            Self::JavaScript | Self::Resp => ", in milliseconds",
+            Self::JavaScript => ", in milliseconds",
+            Self::Resp => ", as a whole number of milliseconds",
             Self::Rust | Self::CommandLine => "",
         }
     }
@@ -166,7 +167,7 @@ pub enum OptionValue {
     Map(Vec<(String, OptionValue)>),
     /// A string.
     Text(String),
-    /// A string with lone surrogates, which is not Unicode text.
+    /// A string that is not Unicode text: one with lone surrogates, or bytes that are not UTF-8.
     NotUnicode,
     /// A value of any other type, as a message calls it, such as `an object of class Redis`.
     Other(String),
@@ -190,7 +191,10 @@ impl OptionValue {
             Self::List(items) => format!("{} of {}", dialect.list(), items.len()),
             Self::Map(_) => dialect.map().to_owned(),
             Self::Text(text) if text.is_empty() => "an empty string".to_owned(),
+            // All values of a request are strings.
+            Self::Text(_) if dialect == Dialect::Resp => "other text".to_owned(),
             Self::Text(_) => "a string".to_owned(),
+            Self::NotUnicode if dialect == Dialect::Resp => "bytes that are not UTF-8".to_owned(),
             Self::NotUnicode => "a string with lone surrogates".to_owned(),
             Self::Other(name) => name.clone(),
         }
