@@ -155,6 +155,20 @@ def test_an_id_is_never_issued_again(quorlock: CommandLine, path: Path) -> None:
         assert client.ask("UNLOCK", lease) == 1
 
 
+def test_a_daemon_whose_queue_is_full_is_left_alone(quorlock: CommandLine, path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as frozen, contextlib.ExitStack() as stack:
+        frozen.bind(str(path))
+        frozen.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(str(path))
+        done = quorlock.run("serve", "--socket", str(path))
+        assert done.returncode == 64
+        assert done.stderr == f"quorlock: another process listens on {path}\n"
+
+
 def test_daemons_that_start_together_do_not_take_the_path_of_one_another(
     quorlock: CommandLine, path: Path
 ) -> None:

@@ -52,7 +52,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
             wanted.max_clients
         ));
     }
-    let mut socket = Socket::open(wanted)?;
+    let mut socket = Socket::open(wanted).await?;
     let listener = socket.listener.try_clone().and_then(|listener| {
         listener.set_nonblocking(true)?;
         UnixListener::from_std(listener)

@@ -12,9 +12,10 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{FromRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::net::UnixStream;
 
 /// The first file that a service manager passes on: see sd_listen_fds(3).
 const FIRST_PASSED: RawFd = 3;
@@ -38,7 +39,7 @@ struct SocketFile {
 
 impl Socket {
     /// Returns the socket of the service manager, or else a new one.
-    pub(crate) fn open(wanted: &Serve) -> Result<Self, Failure> {
+    pub(crate) async fn open(wanted: &Serve) -> Result<Self, Failure> {
         if let Some(listener) = passed_on()? {
             let address = listener.local_addr().ok();
             let path = address.as_ref().and_then(|address| address.as_pathname());
@@ -47,7 +48,7 @@ impl Socket {
             return Ok(Self { listener, name, file: None });
         }
         let path = wanted.socket.clone().map_or_else(default_path, Ok)?;
-        let (listener, identity) = bind(&path, wanted)?;
+        let (listener, identity) = bind(&path, wanted).await?;
         let name = path.display().to_string();
         Ok(Self { listener, name, file: Some(SocketFile { path, identity }) })
     }
@@ -87,7 +88,7 @@ fn default_path() -> Result<PathBuf, Failure> {
 }
 
 /// Binds a socket at the path, with the wanted mode and owner. Replaces the file of a daemon that is gone.
-fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)), Failure> {
+async fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)), Failure> {
     let owner = wanted.owner.as_deref().map(|name| number_of(name, "--owner", user)).transpose()?;
     let group =
         wanted.group.as_deref().map(|name| number_of(name, "--group", group)).transpose()?;
@@ -99,7 +100,7 @@ fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)), Failu
     // Two daemons that start at the same time would otherwise both replace the file of a third one.
     let directory = File::open(directory).map_err(failed)?;
     lock(&directory).map_err(failed)?;
-    remove_stale(path)?;
+    remove_stale(path).await?;
     // The file is open to nobody until its owner is set.
     let before = umask(rustix::fs::Mode::from_bits_retain(0o777));
     let bound = UnixListener::bind(path);
@@ -134,7 +135,7 @@ fn lock(directory: &File) -> io::Result<()> {
 }
 
 /// Removes the socket file of a daemon that is gone.
-fn remove_stale(path: &Path) -> Result<(), Failure> {
+async fn remove_stale(path: &Path) -> Result<(), Failure> {
     let name = path.display();
     let failed = |error| Failure::own(&format!("cannot listen on {name}"), &error);
     match fs::symlink_metadata(path) {
@@ -145,12 +146,13 @@ fn remove_stale(path: &Path) -> Result<(), Failure> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
+    // It does not wait for a daemon that is frozen, so that its queue is full.
+    match UnixStream::connect(path).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(failed)
         }
-        Err(error) => Err(failed(error)),
-        Ok(_) => Err(wrong(format!("another process listens on {name}"))),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(failed(error)),
+        _ => Err(wrong(format!("another process listens on {name}"))),
     }
 }
 
