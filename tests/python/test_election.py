@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodes import freeze, is_free, listeners, thaw
@@ -288,6 +290,77 @@ def test_mistakes(client: quorlock.Client) -> None:
         assert not lease.hand_over("")
     with client.lock("r", "s") as lease, pytest.raises(quorlock.ConfigError, match="one resource"):
         lease.hand_over("b")
+
+
+def test_a_leader_whose_body_would_run_without_the_lease_is_refused(
+    client: quorlock.Client, servers: Servers
+) -> None:
+    async def body(lease: quorlock.Lease) -> None:
+        pytest.fail("the body ran")
+
+    async def generate(lease: quorlock.Lease) -> AsyncIterator[None]:
+        pytest.fail("the body ran")
+        yield
+
+    async def returns_coroutine(lease: quorlock.Lease) -> Any:
+        return body(lease)
+
+    async def returns_generator(lease: quorlock.Lease) -> Any:
+        return generate(lease)
+
+    election = client.elect("r")
+    for lead, what in [(returns_coroutine, "an awaitable"), (returns_generator, "a generator")]:
+        with pytest.raises(TypeError, match=f"returned {what}, whose body would run after"):
+            asyncio.run(election.run_async(lead))
+    generators: list[Callable[[quorlock.Lease], Any]] = [
+        lambda lease: generate(lease),
+        lambda lease: (part for part in [lease]),
+    ]
+    for plain in generators:
+        with pytest.raises(TypeError, match=r"a generator, .*; iterate it in the function"):
+            asyncio.run(election.run_async(plain))
+        with pytest.raises(TypeError, match=r"a generator, .*; iterate it in the function"):
+            election.run(plain)
+    with pytest.raises(TypeError, match=r"run_async takes an async function, .*: use run$"):
+        asyncio.run(election.run_async(lambda lease: lease.fence))  # type: ignore[arg-type,return-value]
+    assert client.stats().losses == 0
+    wait_until(lambda: is_free(servers, "r"))
+
+
+def test_a_function_that_cannot_lead_is_refused_before_the_candidacy(
+    client: quorlock.Client,
+) -> None:
+    async def generate_async(lease: quorlock.Lease) -> AsyncIterator[None]:
+        yield
+
+    def generate(lease: quorlock.Lease) -> Iterator[None]:
+        yield
+
+    election = client.elect("r")
+    wrong: list[tuple[Any, str]] = [
+        (None, "takes a function to run as the leader, not None"),
+        (generate, "takes a function that is not a generator"),
+        (generate_async, "takes a function that is not a generator"),
+        (functools.partial(generate_async), "takes a function that is not a generator"),
+    ]
+    # A candidate would wait without end.
+    with client.lock("r"):
+        for lead, message in wrong:
+            with pytest.raises(TypeError, match=f"^run {message}"):
+                election.run(lead)
+            with pytest.raises(TypeError, match=f"^run_async {message}"):
+                asyncio.run(election.run_async(lead))
+
+
+def test_an_async_leader_may_be_a_function_that_returns_a_coroutine(
+    client: quorlock.Client,
+) -> None:
+    async def lead(lease: quorlock.Lease, factor: int) -> int:
+        assert lease.valid
+        return lease.fence * factor
+
+    assert asyncio.run(client.elect("r").run_async(lambda lease: lead(lease, 0))) == 0
+    assert asyncio.run(client.elect("r").run_async(functools.partial(lead, factor=0))) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")

@@ -1,7 +1,7 @@
 """Detects functions whose body runs after they have returned: async functions and generators.
 
 A lock that decorates such a function like a plain one would be released before the body runs. The
-decorator in `_lock` and `Election.run` call this module.
+decorator in `_lock`, `Election` and `Lease.on_lost` call this module.
 """
 
 import functools
@@ -45,16 +45,18 @@ def refuse(
     function: Callable[..., object],
     returned: object,
     await_instead: str = "decorate the `async def` function itself",
+    iterate_instead: str = "use `with` in its body",
 ) -> None:
     """Raises TypeError if the returned value would run code later, and stops that code first.
-    `await_instead` tells what to do about an awaitable."""
+    `await_instead` tells what to do about an awaitable, and `iterate_instead` about a generator or
+    context manager."""
     if inspect.isawaitable(returned):
         what, instead = "an awaitable", await_instead
     elif inspect.isgenerator(returned) or inspect.isasyncgen(returned):
-        what, instead = "a generator", "use `with` in its body"
+        what, instead = "a generator", iterate_instead
     elif inspect.isgenerator(body := getattr(returned, "gen", None)) or inspect.isasyncgen(body):
         # The object of a function that `contextlib` made a context manager.
-        what, instead = "a context manager", "use `with` in its body"
+        what, instead = "a context manager", iterate_instead
     else:
         return
     # A coroutine or generator never starts if it is closed before its first step. A task never

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+_ITERATE = "iterate it in the function"
+
 
 class Election:
     """A candidate for the leader of a resource. Created by `Client.elect`.
@@ -45,14 +47,15 @@ class Election:
         """
         from . import _deferred
 
-        if _deferred.is_async(lead) or _deferred.is_generator(lead):
+        _check_lead("run", lead)
+        if _deferred.is_async(lead):
             raise TypeError(f"run takes a function that is not async, not {lead!r}: use run_async")
         while True:
             lease = Lease(self._native.next().wait())
             try:
                 with lease:
                     led = lead(lease)
-                    _deferred.refuse(lead, led, "use run_async")
+                    _deferred.refuse(lead, led, "use run_async", _ITERATE)
                 return led
             except LeaseLostError:
                 if lease._native.loss is None:
@@ -61,18 +64,45 @@ class Election:
     async def run_async(self, lead: Callable[[Lease], Awaitable[R]]) -> R:
         """The asyncio form of `run`. When the lease is lost, `lead` is cancelled, at the validity
         end at the latest, and the candidate campaigns again. If `run_async` is cancelled, `lead` is
-        cancelled, and the lease is released."""
+        cancelled, and the lease is released.
+
+        Raises TypeError, as `run` does, for a `lead` whose body would run after the lease is
+        released: a generator, or a function whose result is another awaitable."""
+        import inspect
+
+        from . import _deferred
+
+        _check_lead("run_async", lead)
         while True:
             lease = Lease(await result(self._native.next()))
             try:
                 async with lease:
-                    return await lead(lease)
+                    leading = lead(lease)
+                    if not inspect.isawaitable(leading):
+                        _deferred.refuse(lead, leading, iterate_instead=_ITERATE)
+                        raise TypeError(f"run_async takes an async function, not {lead!r}: use run")
+                    led = await leading
+                    _deferred.refuse(lead, led, "await it in the function", _ITERATE)
+                return led
             except LeaseLostError:
                 if lease._native.loss is None:
                     raise
 
     def __repr__(self) -> str:
         return f"<quorlock.Election for {_quorlock.shortened(self.resource)!r}>"
+
+
+def _check_lead(method: str, lead: object) -> None:
+    """Raises TypeError for what cannot lead, before the candidate campaigns."""
+    from . import _deferred
+
+    if not callable(lead):
+        raise TypeError(f"{method} takes a function to run as the leader, not {lead!r}")
+    if _deferred.is_generator(lead):
+        raise TypeError(
+            f"{method} takes a function that is not a generator, not {lead!r}: its body would run "
+            "after the lock is released"
+        )
 
 
 class Watch:
