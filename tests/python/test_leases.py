@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -119,6 +119,35 @@ def test_a_failing_on_lost_callback_is_reported_and_does_not_stop_others(
     assert [repr(error) for error in reported] == ["KeyError('callback')"]
     with pytest.raises(TypeError, match="callable"):
         lease.on_lost(7)  # type: ignore[arg-type]
+
+
+def test_an_on_lost_callback_that_would_never_run_is_refused(client: quorlock.Client) -> None:
+    async def stop(loss: object = None, note: str = "") -> None:
+        pytest.fail("the body ran")
+
+    def generate() -> Iterator[None]:
+        yield
+
+    async def generate_async() -> AsyncIterator[None]:
+        yield
+
+    class Stop:
+        async def __call__(self) -> None: ...
+
+        async def stop(self) -> None: ...
+
+    async def main() -> None:
+        for callback in (stop, functools.partial(stop, note="x"), Stop(), Stop().stop):
+            with pytest.raises(TypeError, match=r"not async, .*: pass a function that"):
+                lease.on_lost(callback)
+        for generator in (generate, generate_async):
+            with pytest.raises(TypeError, match=r"not a generator, .*: its body would never run"):
+                lease.on_lost(generator)
+
+    with client.lock("r") as lease:
+        asyncio.run(main())
+        with pytest.raises(TypeError, match="not async"):
+            lease.on_lost(stop)
 
 
 def test_a_slow_on_lost_callback_does_not_delay_event_loops(

@@ -279,6 +279,9 @@ class Lease(_quorlock.LeaseBlock):
         then.
         """
         call = _taking_loss(callback)
+        Raises TypeError for an async function or a generator, whose body would never run: register
+        a function that starts a task instead.
+
         loop = running_loop()
         if loop is None:
             self._native.on_lost(None, call)
@@ -342,6 +345,18 @@ def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
         inspect.signature(callback).bind(None)
     except TypeError:
         return lambda _: callback()
+    from . import _deferred
+
+    if _deferred.is_async(callback):
+        raise TypeError(
+            f"on_lost takes a function that is not async, not {callback!r}: pass a function that "
+            "starts a task, such as `lambda: loop.create_task(stop())`"
+        )
+    if _deferred.is_generator(callback):
+        raise TypeError(
+            f"on_lost takes a function that is not a generator, not {callback!r}: its body would "
+            "never run"
+        )
     except ValueError:  # the signature is not known
         pass
     return callback
