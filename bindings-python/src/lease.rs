@@ -13,10 +13,11 @@ use crate::exit;
 use crate::inbox::Inbox;
 use once_cell::race::OnceBox;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyBaseException;
+use pyo3::exceptions::{PyBaseException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::{Dialect, Mode};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -236,23 +237,46 @@ impl Detached {
 
 /// The base class of `quorlock.Lease`: its `with` statement.
 #[pyclass(frozen, subclass, module = "quorlock._quorlock")]
-pub(crate) struct LeaseBlock(Py<Lease>);
+pub(crate) struct LeaseBlock {
+    native: Py<Lease>,
+    /// Set when a block that releases the lease is entered: one of the lease, or of the lock. It stays set, because
+    /// the lease is not valid after the block.
+    is_in_block: AtomicBool,
+}
 
 #[pymethods]
 impl LeaseBlock {
     #[new]
     fn new(native: Py<Lease>) -> Self {
-        Self(native)
+        Self { native, is_in_block: AtomicBool::new(false) }
     }
 
     #[getter]
     fn _native<'py>(&self, py: Python<'py>) -> &Bound<'py, Lease> {
-        self.0.bind(py)
+        self.native.bind(py)
+    }
+
+    /// Records that the lease is in a block. Raises `RuntimeError` if it is in one already: the end of the inner
+    /// block would release the lock, and the outer one would run on without it.
+    pub(crate) fn _begin_block(slf: &Bound<'_, Self>) -> PyResult<()> {
+        if !slf.get().is_in_block.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let shown = slf.repr()?;
+        Err(PyRuntimeError::new_err(format!(
+            "{shown} is already in a `with` or `async with` block, which releases it at its end"
+        )))
+    }
+
+    /// Undoes `_begin_block`, for a block that cannot be entered.
+    fn _end_block(&self) {
+        self.is_in_block.store(false, Ordering::Relaxed);
     }
 
     fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
-        let native = slf.get().0.bind(slf.py()).get();
+        let native = slf.get().native.bind(slf.py()).get();
         native.check(slf.py())?;
+        Self::_begin_block(&slf)?;
         Ok(slf)
     }
 
@@ -264,7 +288,7 @@ impl LeaseBlock {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _entered = exit::enter(py);
-        self.0.get().leave(py, raised)
+        self.native.get().leave(py, raised)
     }
 
     /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.
@@ -272,10 +296,16 @@ impl LeaseBlock {
     /// Runs no Python code, except to warn about a lease that was never released: the interpreter ignores what is
     /// raised in `__del__`, so the exception of a signal handler, such as that of Ctrl-C, would be lost.
     fn __del__(slf: &Bound<'_, Self>) -> PyResult<()> {
-        if slf.get().0.get().0.abandon() {
+        if slf.get().native.get().0.abandon() {
             slf.call_method0("_warn_dropped")?;
         }
         Ok(())
+    }
+}
+
+impl LeaseBlock {
+    pub(crate) fn lease(&self) -> &quorlock::Lease {
+        &self.native.get().0
     }
 }
 

@@ -13,7 +13,7 @@ use crate::completion::Pending;
 use crate::convert::{self, error, value, values};
 use crate::credentials;
 use crate::exit;
-use crate::lease::{Lease, wrap};
+use crate::lease::{Lease, LeaseBlock, wrap};
 use crate::logging;
 use crate::observer::Observer;
 use crate::scope::{self, entered, owner, set_entered};
@@ -180,6 +180,7 @@ impl Acquirable {
         let _entered = exit::enter(py);
         let entered = entered(py)?.into_iter().chain([scope.clone()]);
         set_entered(py, entered.collect())?;
+        LeaseBlock::_begin_block(scope::lease(&scope)?.cast()?)?;
         lease.get().0.enter_block(None);
         self.open().push(Block { scope: scope.unbind(), lease });
         Ok(())

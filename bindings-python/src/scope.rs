@@ -28,6 +28,11 @@ pub(crate) fn of<'py>(py: Python<'py>, lease: &Bound<'py, PyAny>) -> PyResult<Bo
     python(py, &SCOPE, "Scope")?.call1((lease,))
 }
 
+/// Returns the `quorlock.Lease` of a block.
+pub(crate) fn lease<'py>(scope: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    scope.getattr("lease")
+}
+
 /// Returns the identity of the asyncio task or thread that acquires.
 pub(crate) fn owner(py: Python<'_>) -> PyResult<Owner> {
     Ok(Owner::Foreign(python(py, &OWNER, "owner")?.call0()?.extract()?))

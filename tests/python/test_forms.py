@@ -168,7 +168,7 @@ def test_an_async_block_of_a_lease_releases_it(client: quorlock.Client, servers:
         lease = await client.lock("r").acquire_async()
         async with lease as held:
             assert held is lease
-            with pytest.raises(RuntimeError, match="already in an `async with` block"):
+            with pytest.raises(RuntimeError, match="already in a `with` or `async with` block"):
                 async with lease:
                     pytest.fail("the body ran")
             assert lease.valid
@@ -179,6 +179,52 @@ def test_an_async_block_of_a_lease_releases_it(client: quorlock.Client, servers:
 
     asyncio.run(main())
     wait_until(lambda: not keys(servers))
+
+
+def test_a_lease_is_in_one_block_only(client: quorlock.Client, servers: Servers) -> None:
+    def enter(lease: quorlock.Lease) -> None:
+        with pytest.raises(RuntimeError, match="already in a `with` or `async with` block"), lease:
+            pytest.fail("the body ran")
+        assert lease.valid
+
+    async def enter_async(lease: quorlock.Lease) -> None:
+        enter(lease)
+        with pytest.raises(RuntimeError, match="already in a `with` or `async with` block"):
+            async with lease:
+                pytest.fail("the body ran")
+        assert lease.valid
+
+    async def main() -> None:
+        async with lock as lease:
+            await enter_async(lease)
+        async with await lock.acquire_async() as lease:
+            await enter_async(lease)
+        with lock as lease:
+            await enter_async(lease)
+        await client.elect("r").run_async(enter_async)
+
+    lock = client.lock("r")
+    with lock as lease:
+        enter(lease)
+    with client.semaphore("r", limit=1) as lease:
+        enter(lease)
+    with lock.acquire() as lease:
+        enter(lease)
+        assert client.lock("r").try_acquire() is None
+    client.elect("r").run(enter)
+    asyncio.run(main())
+    assert client.stats().losses == 0
+    wait_until(lambda: not keys(servers))
+
+
+def test_a_lease_whose_block_could_not_begin_can_enter_another(client: quorlock.Client) -> None:
+    lease = client.lock("r").acquire()
+    entering = lease.__aenter__()
+    # There is no event loop, as in trio.
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        entering.send(None)
+    with lease:
+        assert lease.valid
 
 
 def test_an_async_block_of_a_lease_is_cancelled_on_loss(servers: Servers) -> None:

@@ -34,7 +34,8 @@ class Lease(_quorlock.LeaseBlock):
     Use `with lease:`, which keeps the lease and releases it at the end of the block, or keep a
     reference for as long as the work takes. `async with lease:` also cancels the block as soon as
     the lease is lost. Both raise LeaseLostError at the beginning if the lease is not valid, and at
-    the end if it was lost and the block raised no other error.
+    the end if it was lost and the block raised no other error. A lease can be in one block only,
+    also that of `with lock as lease:` or of an election: another one raises RuntimeError.
 
     If a lease is garbage-collected while valid, it is not released: its renewal stops, and its key
     stays on the nodes until it expires. This issues a ResourceWarning, and `Client.stats` counts
@@ -47,14 +48,17 @@ class Lease(_quorlock.LeaseBlock):
     __slots__ = ("__weakref__", "_scope")
 
     _scope: Scope
-    """The `async with` block that the lease is in; not set outside of one."""
+    """The `async with lease:` block that the lease is in; not set outside of one."""
 
     async def __aenter__(self) -> Self:
         self.check()
-        if hasattr(self, "_scope"):
-            raise RuntimeError(f"{self!r} is already in an `async with` block")
+        self._begin_block()
         scope = Scope(self)
-        scope.cancel_on_loss()
+        try:
+            scope.cancel_on_loss()
+        except BaseException:
+            self._end_block()
+            raise
         self._scope = scope
         return self
 
@@ -275,13 +279,13 @@ class Lease(_quorlock.LeaseBlock):
         of one lease run one after another. A slow callback does not delay those of other leases,
         unless 16 of them are slow.
 
+        Raises TypeError for an async function or a generator, whose body would never run: register
+        a function that starts a task instead.
+
         Raises RuntimeError if the system cannot start the thread; the function is not registered
         then.
         """
         call = _taking_loss(callback)
-        Raises TypeError for an async function or a generator, whose body would never run: register
-        a function that starts a task instead.
-
         loop = running_loop()
         if loop is None:
             self._native.on_lost(None, call)
@@ -341,10 +345,6 @@ def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
         raise TypeError(f"the callback must be callable, not {callback!r}")
     import inspect
 
-    try:
-        inspect.signature(callback).bind(None)
-    except TypeError:
-        return lambda _: callback()
     from . import _deferred
 
     if _deferred.is_async(callback):
@@ -357,6 +357,10 @@ def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
             f"on_lost takes a function that is not a generator, not {callback!r}: its body would "
             "never run"
         )
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError:
+        return lambda _: callback()
     except ValueError:  # the signature is not known
         pass
     return callback
