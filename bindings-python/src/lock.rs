@@ -21,7 +21,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use quorlock::{Dialect, Owner};
+use quorlock::{Dialect, Mode, Owner};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The base class of [`Lock`] and [`Semaphore`].
@@ -110,7 +110,7 @@ impl Acquirable {
         let _entered = exit::enter(py);
         logging::prepare(py)?;
         credentials::prepare(py)?;
-        let owner = owner(py)?;
+        let owner = self.acquire_owner(py)?;
         let acquiring = if options.is_empty() {
             self.source.acquire(owner)
         } else {
@@ -181,7 +181,7 @@ impl Acquirable {
         let entered = entered(py)?.into_iter().chain([scope.clone()]);
         set_entered(py, entered.collect())?;
         LeaseBlock::_begin_block(scope::lease(&scope)?.cast()?)?;
-        lease.get().0.enter_block(None);
+        lease.get().0.enter_block(Some(scope::owner_of(&scope)));
         self.open().push(Block { scope: scope.unbind(), lease });
         Ok(())
     }
@@ -198,6 +198,32 @@ impl Acquirable {
         let source = source.with_options(options)?;
         let source = source.checked().map_err(|e| error(options.py(), &e))?;
         Ok(Self { source, observer: client.observer.clone(), open: Mutex::default() })
+    }
+
+    /// Returns the owner of an acquire: the innermost block of this thread or task that shares any of the resources,
+    /// or else the thread or task itself. The core refuses to wait for a shared lease of the same block.
+    ///
+    /// A block counts only in the context in which it was entered. A thread of a pool may enter a block that another
+    /// thread leaves, and do other work in between, in another context.
+    fn acquire_owner(&self, py: Python<'_>) -> PyResult<Owner> {
+        let caller = owner(py)?;
+        if let Source::Semaphore(_) = self.source {
+            return Ok(caller);
+        }
+        let resources = self.source.resources();
+        for scope in entered(py)?.iter().rev() {
+            let block = scope::lease(scope)?;
+            let lease = block.cast::<LeaseBlock>()?.get().lease();
+            let is_shared =
+                |(name, mode): (&str, Mode)| mode == Mode::Shared && resources.contains(&name);
+            if lease.is_valid()
+                && lease.modes().any(is_shared)
+                && scope::is_entered_by(scope, caller)?
+            {
+                return Ok(scope::owner_of(scope));
+            }
+        }
+        Ok(caller)
     }
 
     /// Waits for an acquire that `start` starts, within the observer's context manager.

@@ -33,6 +33,16 @@ pub(crate) fn lease<'py>(scope: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
     scope.getattr("lease")
 }
 
+/// Returns the identity of a block. No other block has it while this one is open, and no thread or task.
+pub(crate) fn owner_of(scope: &Bound<'_, PyAny>) -> Owner {
+    Owner::Foreign(scope.as_ptr() as u64)
+}
+
+/// Whether this asyncio task or thread entered the block.
+pub(crate) fn is_entered_by(scope: &Bound<'_, PyAny>, owner: Owner) -> PyResult<bool> {
+    Ok(Owner::Foreign(scope.getattr("owner")?.extract()?) == owner)
+}
+
 /// Returns the identity of the asyncio task or thread that acquires.
 pub(crate) fn owner(py: Python<'_>) -> PyResult<Owner> {
     Ok(Owner::Foreign(python(py, &OWNER, "owner")?.call0()?.extract()?))

@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,44 @@ def test_blocking_upgrade_is_refused_in_a_task(client: quorlock.Client) -> None:
         assert await (await other).release_async()
 
     asyncio.run(run())
+
+
+def test_pool_thread_may_wait_for_a_block_that_another_thread_leaves(
+    client: quorlock.Client,
+) -> None:
+    """A web framework enters a dependency on one thread of its pool, and leaves it on another."""
+
+    def dependency() -> Iterator[quorlock.Lease]:
+        with client.lock("r", mode="shared") as lease:
+            yield lease
+
+    def write(wait: float) -> int:
+        with client.lock("r", wait=wait) as lease:
+            return lease.fence
+
+    def submit(pool: ThreadPoolExecutor, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        return pool.submit(copy_context().run, call, *arguments)
+
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        using = dependency()
+        lease = submit(one, next, using).result(TIMEOUT)
+        writing = submit(one, write, TIMEOUT)
+        wait_until(lambda: client.status("r").waiters == 1)
+        submit(other, next, using, None).result(TIMEOUT)
+        assert writing.result(TIMEOUT) > lease.fence
+
+
+def test_block_that_a_thread_entered_in_another_block_is_found(client: quorlock.Client) -> None:
+    with client.lock("r", mode="shared"), client.lock("s"), client.lock("t", mode="shared"):
+        for resources in (["r"], ["t"], ["q", "r"]):
+            with pytest.raises(quorlock.ConfigError, match="use try_upgrade"):
+                client.lock(*resources, wait=None).acquire()
+        with pytest.raises(quorlock.LockTimeoutError):
+            client.lock("s").acquire()
+    with client.lock("r") as lease:
+        lease.downgrade()
+        with pytest.raises(quorlock.ConfigError, match="use try_upgrade"):
+            client.lock("r", wait=None).acquire()
 
 
 def test_caller_may_wait_for_a_shared_lease_that_others_can_end(client: quorlock.Client) -> None:

@@ -33,10 +33,12 @@ def owner() -> int:
 class Scope:
     """One `with` or `async with` block, from its entry to its exit."""
 
-    __slots__ = ("_cancelled", "_cancelling", "_task", "is_left", "lease")
+    __slots__ = ("_cancelled", "_cancelling", "_task", "is_left", "lease", "owner")
 
     def __init__(self, lease: "LeaseBlock") -> None:
         self.lease = lease
+        self.owner = owner()
+        """The thread or task that entered the block."""
         # Weak: the `on_lost` callback must not keep a task alive that is discarded with its loop.
         self._task: weakref.ref[asyncio.Task[object]] | None = None
         self._cancelling = 0
