@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -374,8 +374,8 @@ def test_a_block_can_be_left_in_another_task(
 def test_a_task_discarded_with_its_loop_releases_its_lease(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Suppress the errors about the pending task and about `await` in a coroutine being closed.
-    monkeypatch.setattr("sys.unraisablehook", lambda report: None)
+    reported: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda report: reported.append(report.exc_value))
     with quorlock.Client(servers.urls, ttl=600) as client:
         lock = client.lock("r")
 
@@ -395,3 +395,33 @@ def test_a_task_discarded_with_its_loop_releases_its_lease(
             warnings.simplefilter("ignore")
             gc.collect()
         wait_until(lambda: is_free(servers, "r"))
+    assert reported == []
+
+
+def test_a_coroutine_that_is_closed_in_its_block_releases_its_lease(
+    run: Run, client: quorlock.Client, servers: Servers
+) -> None:
+    async def hold() -> None:
+        async with client.lock("r"):
+            await asyncio.sleep(TIMEOUT)
+
+    async def generate() -> AsyncGenerator[quorlock.Lease, None]:
+        async with client.lock("s") as lease:
+            yield lease
+
+    async def main() -> None:
+        coroutine = hold()
+        waiting: Any = coroutine.send(None)
+        while client.stats().wins == 0:
+            await asyncio.sleep(0.001)
+        await asyncio.wait([waiting], timeout=TIMEOUT)
+        coroutine.send(None)
+        coroutine.close()
+        generator = generate()
+        lease = await anext(generator)
+        await generator.aclose()
+        assert not lease.valid
+
+    run(main())
+    wait_until(lambda: is_free(servers, "r") and is_free(servers, "s"))
+    assert client.stats().releases == 2

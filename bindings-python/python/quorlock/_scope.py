@@ -53,6 +53,10 @@ class Scope:
         releasing = self.lease._native.release()
         if await self._was_cancelled(error):
             self._check_not_lost(error)
+        if isinstance(error, GeneratorExit):
+            # The coroutine is being closed, perhaps after its event loop, and must not await. The
+            # release goes on in the background.
+            return
         await result(releasing)
         if error is None:
             self._check_not_lost()
@@ -91,6 +95,8 @@ class Scope:
             return False
         if isinstance(error, asyncio.CancelledError):
             return True
+        if isinstance(error, GeneratorExit):
+            return False
         # The body ended at the moment of the loss. Before Python 3.13, the request to cancel is
         # still pending and would hit the next `await` of the caller, so it is consumed here.
         try:
