@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Never, Required, TypedDict, Unpack, cast, over
 from . import _quorlock
 from ._async import result
 from ._election import Election, Watch
+from ._errors import ConfigError
 from ._lease import Duration, Lease, Mode
 from ._lock import Lock, LockDecorator
-from ._options import CLIENT, given
+from ._options import CLIENT, REQUIRED, given
 from ._semaphore import Semaphore
 
 if TYPE_CHECKING:
@@ -262,8 +263,8 @@ class Client:
     def semaphore(
         self,
         resource: str | Callable[..., str],
-        *,
-        limit: int,
+        *misplaced: Never,
+        limit: int = REQUIRED,
         permits: int = 1,
         ttl: Duration = CLIENT,
         wait: Duration | None = CLIENT,
@@ -292,6 +293,12 @@ class Client:
 
         Raises ConfigError for an invalid resource or option.
         """
+        if misplaced:
+            raise ConfigError(_misplaced(misplaced[0]))
+        if limit is REQUIRED:
+            raise ConfigError(
+                "limit must be a whole number from 1 to 1024, and is missing: write limit=10"
+            )
         options = given(
             permits=permits,
             ttl=ttl,
@@ -522,3 +529,11 @@ class Client:
     def __repr__(self) -> str:
         state = "closed client" if self.closed else "client"
         return f"<quorlock {state} of {', '.join(self.nodes)}>"
+
+
+def _misplaced(option: object) -> str:
+    """Returns the message for an option of a semaphore that was passed without its name."""
+    message = "a semaphore has one resource, and its options are passed by name"
+    # Shows only what may be a limit: anything else may be a secret.
+    limit = option if type(option) is int and 1 <= option <= 1024 else None
+    return message if limit is None else f"{message}; if it is the limit, write limit={limit}"

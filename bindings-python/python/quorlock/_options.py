@@ -15,6 +15,17 @@ class _Inherited:
         return f"<that of the {self._source}>"
 
 
+class _Required:
+    """The default of a keyword argument that has none, but whose absence raises ConfigError."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+REQUIRED: Any = _Required()
+
 CLIENT: Any = _Inherited("client")
 LOCK: Any = _Inherited("lock")
 SEMAPHORE: Any = _Inherited("semaphore")
