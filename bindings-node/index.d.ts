@@ -820,8 +820,8 @@ export class Client implements AsyncDisposable {
    * result of `lead`, after the lease is released.
    *
    * `signal`, the second argument of `lead`, aborts when the lease is lost or the `signal` of the options aborts. `lead`
-   * should end then. If the lease was lost, and `lead` returns, or rejects because of that, the candidate campaigns
-   * again. `lead` may also give up the lease itself: see {@link Lease.handOver}.
+   * should end then; the process stays alive until it does. If the lease was lost, and `lead` returns, or rejects
+   * because of that, the candidate campaigns again. `lead` may also give up the lease itself: see {@link Lease.handOver}.
    *
    * The options are those of `lock`, except that there is no `wait`, and that `maxHold` is `null` by default: a leader
    * keeps its lease without a limit. `ttl` is the longest time without a leader after one has crashed. `holder` is the
@@ -846,8 +846,9 @@ export class Client implements AsyncDisposable {
    * leader writes is protected by the fence that it sends along.
    *
    * Reads each node about once per second, and when a new leader announces itself. An outage does not end the iteration.
-   * If the `signal` aborts, the iteration rejects with its reason. Throws {@link ConfigError} for an invalid resource or
-   * option; the iteration rejects with {@link ClosedError} if the client is closed.
+   * If the `signal` aborts, the iteration rejects with its reason. `return()` also ends a call of `next` that waits.
+   * Throws {@link ConfigError} for an invalid resource or option; the iteration rejects with {@link ClosedError} if the
+   * client is closed.
    */
   watch(resource: string, options?: { signal?: AbortSignal | undefined }): AsyncGenerator<Leader, never, void>
   /**

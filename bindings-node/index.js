@@ -28,23 +28,46 @@ const { LossSignal, onAbort } = require('./signals.js')
 /** The callbacks for the results of operations in progress, by the number of the operation. */
 const underWay = new Map()
 
-/** Keeps the event loop alive while operations are under way, because the mailbox does not. */
+/** Keeps the event loop alive while operations are under way or functions run under a lock, because the mailbox does not. */
 const alive = setInterval(() => {}, 2 ** 31 - 1).unref()
+
+/** The number of functions given to `using` or `elect` that run. */
+let running = 0
 
 const mailbox = new native.Mailbox((numbers, results) => {
   for (let index = 0; index < numbers.length; index++) take(numbers[index])(results[index])
 })
 
 function expect(number, then) {
-  if (underWay.size === 0) alive.ref()
+  alive.ref()
   underWay.set(number, then)
 }
 
 function take(number) {
   const then = underWay.get(number)
   underWay.delete(number)
-  if (underWay.size === 0) alive.unref()
+  letEnd()
   return then
+}
+
+/** Lets the process end if nothing is under way. */
+function letEnd() {
+  if (underWay.size === 0 && running === 0) alive.unref()
+}
+
+/**
+ * Calls `work`, the function given to `using` or `elect`, and resolves to its result. Keeps the process alive meanwhile: a
+ * function that only waits for a signal has nothing else that does.
+ */
+async function runWork(work) {
+  running++
+  alive.ref()
+  try {
+    return await work()
+  } finally {
+    running--
+    letEnd()
+  }
 }
 
 /** Resolves with the result of an operation. */
@@ -68,6 +91,16 @@ function resultUnlessAborted(number, signal) {
     })
   })
 }
+
+/** Cancels an operation, and resolves with `result` instead. Does nothing if it is not under way any more. */
+function finish(number, result) {
+  if (!underWay.has(number)) return
+  mailbox.cancel(number)
+  take(number)(result)
+}
+
+/** The result of an operation that was ended because the caller does not want it any more. */
+const ENDED = Symbol('ended')
 
 /** Returns a function that calls `credentials` for each request of the core, and answers it. */
 function asking(credentials) {
@@ -392,7 +425,7 @@ async function underLease(lease, signal, lead) {
   let result, failure
   try {
     leading.signal.throwIfAborted()
-    result = await lead(lease, leading.signal)
+    result = await runWork(() => lead(lease, leading.signal))
     checkResult(result, 'elect')
   } catch (error) {
     failure = { error }
@@ -413,15 +446,30 @@ function leadingSignal(lost, given) {
   return { signal: either.signal, stop: () => stops.forEach((stop) => stop()) }
 }
 
-/** Yields each leader that a watch finds, until the signal aborts. */
-async function* leaders(watch, signal) {
-  for (let fence = 0; ; ) {
-    if (signal?.aborted) throw signal.reason
-    const number = watch.after(fence)
-    const [holder, text] = unwrap(await (signal ? resultUnlessAborted(number, signal) : resultOf(number)))
-    fence = Number(text)
-    yield { holder, fence }
+/** Returns a generator that yields each leader that a watch finds, until the signal aborts. */
+function leaders(watch, signal) {
+  let pending
+  async function* found() {
+    for (let fence = 0; ; ) {
+      if (signal?.aborted) throw signal.reason
+      pending = watch.after(fence)
+      const result = await (signal ? resultUnlessAborted(pending, signal) : resultOf(pending))
+      if (result === ENDED) return
+      const [holder, text] = unwrap(result)
+      fence = Number(text)
+      yield { holder, fence }
+    }
   }
+  const generator = found()
+  // A generator runs `return` and `throw` only after the pending `next`, which may wait forever, so they end it.
+  for (const name of ['return', 'throw']) {
+    const value = (given) => {
+      finish(pending, ENDED)
+      return Object.getPrototypeOf(generator)[name].call(generator, given)
+    }
+    Object.defineProperty(generator, name, { value, configurable: true, writable: true })
+  }
+  return generator
 }
 
 /**
@@ -451,7 +499,7 @@ function begin(options, start) {
 async function resultUnder(lease, work) {
   let result
   try {
-    result = await work(lease)
+    result = await runWork(() => work(lease))
     checkResult(result)
   } catch (error) {
     // Without options, `release` never rejects, so the error of the work is never replaced.

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { Client, ConfigError, LeaseLostError } from 'quorlock'
-import { open, until } from './servers.js'
+import { open, runModule, until } from './servers.js'
 
 const all = (servers, ...command) => Promise.all(servers.urls.map((_, server) => servers.command(server, ...command)))
 
@@ -156,6 +156,43 @@ test('an observer iterates over the leaders', async (t) => {
   const refused = assert.rejects(leaders.next(), { code: 'CLOSED' })
   await observer.close()
   await refused
+})
+
+test('an observer can be ended while it waits', async (t) => {
+  const { servers, client } = await open(t, 3)
+  for (const options of [undefined, { signal: new AbortController().signal }]) {
+    for (const end of ['return', 'throw']) {
+      const leaders = client.watch('r', options)
+      const waiting = leaders.next()
+      const ended = leaders[end](new RangeError('enough'))
+      assert.deepEqual(await waiting, { value: undefined, done: true })
+      await (end === 'return' ? ended : assert.rejects(ended, /enough/))
+      assert.equal((await leaders.next()).done, true)
+    }
+  }
+  const unused = client.watch('r')
+  assert.equal((await unused.return()).done, true)
+  const program = `
+    import { Client } from 'quorlock'
+    const leaders = new Client(process.argv.slice(1)).watch('r')
+    leaders.next()
+    setTimeout(() => leaders.return(), 50)`
+  assert.equal(await runModule(program, servers), '')
+})
+
+test('a leader that only waits for its signal keeps the process alive', async (t) => {
+  const { servers } = await open(t, 3)
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client(process.argv.slice(1), { ttl: 300 })
+    let terms = 0
+    const led = await client.elect('r', async (lease, signal) => {
+      if (++terms === 2) return 'led'
+      await client.forceRelease('r')
+      await new Promise((resolve) => signal.addEventListener('abort', resolve))
+    })
+    console.log(led)`
+  assert.equal(await runModule(program, servers), 'led\n')
 })
 
 test('mistakes are a ConfigError', async (t) => {

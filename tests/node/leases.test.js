@@ -300,6 +300,27 @@ test('a process that exits while it holds and awaits a lock leaves no key', asyn
   }
 })
 
+test('work under a lock that only waits for its signal keeps the process alive', async (t) => {
+  const { servers } = await open(t, 3)
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client(process.argv.slice(1), { ttl: 300 })
+    const lost = (lease) => new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
+    const uses = [
+      (work) => client.using('r', work),
+      (work) => client.using('r', { mode: 'shared' }, work),
+      (work) => client.semaphore('r', { limit: 1, maxHold: 300 }).using(work),
+    ]
+    for (const use of uses) {
+      const work = async (lease) => {
+        if (lease.slots.length === 0) await client.forceRelease('r')
+        await lost(lease)
+      }
+      await use(work).catch((error) => console.log(error.code))
+    }`
+  assert.equal(await runModule(program, servers), 'LEASE_LOST\nLEASE_LOST\nLEASE_LOST\n')
+})
+
 test('a process with a lease exits although no node answers', async (t) => {
   const { servers } = await open(t)
   const program = `
