@@ -321,6 +321,21 @@ test('work under a lock that only waits for its signal keeps the process alive',
   assert.equal(await runModule(program, servers), 'LEASE_LOST\nLEASE_LOST\nLEASE_LOST\n')
 })
 
+test('a process that exits amid a detach releases the lease', async (t) => {
+  const { servers } = await open(t, 3)
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client(process.argv.slice(1), { ttl: 600_000 })
+    const lease = await client.lock('r')
+    lease.detach({ within: 600_000 })`
+  // The text exists, but its promise is not settled before the event loop runs again.
+  const late = 'while (client.stats().detached === 0);'
+  for (const moment of ['', late]) {
+    assert.equal(await runModule(`${program}\n${moment}\nprocess.exit(0)`, servers), '')
+    assert(await servers.isEmpty())
+  }
+})
+
 test('a process with a lease exits although no node answers', async (t) => {
   const { servers } = await open(t)
   const program = `

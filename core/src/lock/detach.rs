@@ -15,27 +15,29 @@ use tokio::sync::oneshot;
 
 /// A lease that its holder has given up, for another client to adopt: see [`Lease::detach`](crate::Lease::detach).
 ///
-/// Dropping it without taking the text releases the lock, because nobody could adopt the lease.
+/// Dropping it without taking the text releases the lock, because nobody could adopt the lease. So does
+/// [`release_all`](crate::release_all), while the [`Lease`](crate::Lease) exists.
 #[must_use = "dropping it releases the lock; `into_text` returns the text for the adopter"]
 pub struct Detached {
     text: String,
-    /// `None` once the text was taken.
-    held: Option<Owned<Arc<HeldLease>>>,
+    held: Owned<Arc<HeldLease>>,
 }
 
 impl Detached {
     /// Returns the text to pass to [`Client::adopt`](crate::Client::adopt): ASCII letters, digits, `-` and `:`. It
     /// is a secret: anyone who has it, and access to the nodes, can adopt the lease.
     pub fn into_text(mut self) -> String {
-        self.held = None;
+        if let Some(held) = self.held.get() {
+            held.take_text();
+        }
         std::mem::take(&mut self.text)
     }
 }
 
 impl Drop for Detached {
     fn drop(&mut self) {
-        if let Some(held) = self.held.as_ref().and_then(Owned::get) {
-            held.release_detached();
+        if let Some(held) = self.held.get() {
+            held.release_untaken();
         }
     }
 }
@@ -72,7 +74,7 @@ pub(crate) async fn detach(
     // Without a result, the extension has panicked, and so does the caller.
     let Ok(extended) = ready else { return };
     let detached = extended.and_then(|()| held.detach(term.ttl));
-    let detached = detached.map(|text| Detached { text, held: Some(Owned::new(held)) });
+    let detached = detached.map(|text| Detached { text, held: Owned::new(held) });
     // Sending fails if the caller is gone. Dropping the result then releases the lock.
     let _ = caller.send(detached);
 }

@@ -98,6 +98,8 @@ pub(crate) struct LeaseState {
     end_recorded: bool,
     /// Whether the handle was dropped without a release: see [`HeldLease::abandon`].
     is_dropped: bool,
+    /// Whether the lease was detached, and nobody has taken the text yet.
+    has_untaken_text: bool,
 }
 
 /// The subjects of upgrades that failed, and the nodes that have not answered GIVE BACK.
@@ -192,6 +194,7 @@ impl HeldLease {
             watchers: Vec::new(),
             end_recorded: false,
             is_dropped: false,
+            has_untaken_text: false,
         };
         driver.totals.held.up();
         let (driver, grant) = (Arc::clone(driver), Arc::new(grant));

@@ -345,7 +345,8 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<Due>) 
 ///
 /// Acquires that are under way or start later fail with [`ErrorCode::Closed`](crate::ErrorCode::Closed).
 /// Holders are not notified of a loss: each lease counts as released by its holder, but the nodes do not keep its
-/// key (`keep`).
+/// key (`keep`). A detached lease whose text was not taken is released, too, while its [`Lease`](crate::Lease)
+/// exists.
 pub fn release_all(patience: Duration) {
     let began = Instant::now();
     let renewers: Vec<_> = {
@@ -357,6 +358,8 @@ pub fn release_all(patience: Duration) {
     renewers.iter().for_each(|renewer| renewer.driver.closing.cancel());
     for lease in renewers.iter().flat_map(|renewer| renewer.take_all()) {
         drop(lease.release(None));
+        // The process ends before anyone takes the text.
+        lease.release_untaken();
     }
     let closing: Vec<_> = renewers.iter().map(|renewer| renewer.driver.close()).collect();
     for mut closed in closing {

@@ -233,6 +233,9 @@ fn ends_with_held_leases() {
     let waiting: Vec<_> = (0..20).map(|i| client.lock(format!("r{i}")).acquire()).collect();
     let other = Client::builder().build().unwrap();
     let waiting_elsewhere = other.lock("r0").acquire();
+    // Nobody can adopt this lease, because nobody takes the text.
+    let detached = wait(client.lock("detached").acquire()).unwrap();
+    let _text = wait(detached.detach(Duration::from_secs(600))).unwrap();
     wait_until("all acquires wait", || client.stats().waiting + other.stats().waiting == 21);
     quorlock::release_all(crate::TIMEOUT);
     assert!(!leases.iter().any(Lease::is_valid));

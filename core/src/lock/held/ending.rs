@@ -237,6 +237,7 @@ impl HeldLease {
     }
 
     /// Ends the lease for its holder, and returns the text with which another client adopts it `within` this time.
+    /// Until [`HeldLease::take_text`], the lease counts as one whose text nobody has.
     ///
     /// From then on, a repair can only set the key on a node that has not answered an earlier one. The text names
     /// these nodes.
@@ -255,6 +256,7 @@ impl HeldLease {
                 let ended = state.lease.ended(now).unwrap_or(Ended::Expired);
                 return Err(self.end_error(&state, now, ended));
             }
+            state.has_untaken_text = true;
             silent
         };
         #[cfg(test)]
@@ -348,7 +350,19 @@ impl HeldLease {
         Error::new(ErrorCode::NoQuorum, message).about(resources)
     }
 
-    /// Releases a detached lease whose text nobody has.
+    /// Records that the text of a detached lease has a recipient. Returns whether it had none.
+    pub(crate) fn take_text(&self) -> bool {
+        std::mem::take(&mut self.state().has_untaken_text)
+    }
+
+    /// Releases the lease if it was detached and nobody has taken the text, so nobody can adopt it.
+    pub(crate) fn release_untaken(self: &Arc<Self>) {
+        if self.take_text() {
+            self.release_detached();
+        }
+    }
+
+    /// Releases a detached lease that nobody adopts.
     pub(crate) fn release_detached(self: &Arc<Self>) {
         let held = Arc::clone(self);
         // Fails if the runtime cannot be started. The keys then expire by themselves.
