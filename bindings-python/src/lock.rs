@@ -207,11 +207,12 @@ impl Acquirable {
     /// thread leaves, and do other work in between, in another context.
     fn acquire_owner(&self, py: Python<'_>) -> PyResult<Owner> {
         let caller = owner(py)?;
-        if let Source::Semaphore(_) = self.source {
+        let blocks = entered(py)?;
+        if blocks.is_empty() || matches!(self.source, Source::Semaphore(_)) {
             return Ok(caller);
         }
         let resources = self.source.resources();
-        for scope in entered(py)?.iter().rev() {
+        for scope in blocks.iter().rev() {
             let block = scope::lease(scope)?;
             let lease = block.cast::<LeaseBlock>()?.get().lease();
             let is_shared =

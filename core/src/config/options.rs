@@ -515,3 +515,20 @@ fn doubt_about_unit(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn max_hold_that_is_set_limits_the_ttl() {
+        let mut options = Options { ttl: 2 * HOUR, ..Options::default() };
+        assert_eq!(options.lease_ttl(), 2 * HOUR);
+        for (max_hold, ttl) in
+            [(OptionValue::Number(5.0), Duration::from_secs(5)), (OptionValue::Null, 2 * HOUR)]
+        {
+            options.set(Dialect::Rust, "max_hold", &max_hold).expect("a duration or no limit");
+            assert_eq!(options.lease_ttl(), ttl);
+        }
+    }
+}
