@@ -97,7 +97,7 @@ build-tests: build redis
 # Tests with servers mostly wait for them, so more of them run at the same time than there are CPUs.
 test-rust: redis
 	$(CARGO_TEST) $(RUST_PACKAGES) --lib -- --skip model:: --skip simulation::
-	$(CARGO_TEST) $(RUST_PACKAGES) --test cost --test executors --test garbage --test hostile --test opentelemetry
+	$(CARGO_TEST) $(RUST_PACKAGES) --test cost --test executors --test garbage --test hostile --test opentelemetry --test test_nodes
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(CARGO_TEST) $(RUST_PACKAGES) --test integration
 	$(CARGO_TEST) $(RUST_PACKAGES) --doc
 
