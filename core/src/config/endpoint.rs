@@ -87,6 +87,9 @@ impl Endpoint {
     pub(crate) fn parse(position: usize, url: &str) -> Result<Self> {
         let url = url.trim();
         let parsed = match url.split_once("://") {
+            Some((scheme, _)) if scheme.starts_with(['"', '\'']) => {
+                Err("it begins with a quotation mark: remove it".to_owned())
+            }
             Some((scheme, rest)) => Self::of(scheme, rest),
             None => Err(format!("a node is given by a URL that begins with {SCHEMES}")),
         };

@@ -73,7 +73,7 @@ impl Url {
         let Some((name, _)) = self.parameters.first() else { return Ok(()) };
         Err(match accepted {
             _ if accepted.contains(&&**name) => format!("the parameter {name} is given twice"),
-            [] => "it has a parameter, and these URLs have none".to_owned(),
+            [] => "it has a parameter, and URLs of this kind take none".to_owned(),
             _ => format!("it has a parameter that is none of {}", accepted.join(", ")),
         })
     }
