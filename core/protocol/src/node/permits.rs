@@ -277,7 +277,9 @@ pub fn acquire<T: Value>(
     let mut is_free = true;
     for (slot, entry) in slots.iter() {
         let is_held = entry.token(now).is_some();
-        is_free &= !is_held && !(is_queued && !has_turn && permits.is_kept(now, *slot));
+        if is_held || (is_queued && !has_turn && permits.is_kept(now, *slot)) {
+            is_free = false;
+        }
     }
     let last = slots.iter().filter_map(|(_, entry)| entry.last_fence(time.wall)).max();
     let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
