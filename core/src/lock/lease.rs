@@ -330,9 +330,9 @@ impl Lease {
     /// Gives the lease up, so that another client can adopt it: in another process, in any language. Returns the text
     /// for [`Client::adopt`](crate::Client::adopt), from [`Detached::into_text`].
     ///
-    /// Extends the lease to at least `within` from now, but not beyond `max_hold`; an adopter has at least this time. Then the
-    /// lease ends: it is not valid any more, is not renewed, and does not count as lost. Its holder must have
-    /// finished all writes by then, and the resource stays locked until the lease is adopted or expires.
+    /// Extends the lease to at least `within` from now, but not beyond `max_hold`: an adopter has until then, or for the
+    /// rest of the ttl. Then the lease ends: it is not valid any more, is not renewed, and does not count as lost. Its
+    /// holder must have finished all writes by then, and the resource stays locked until the lease is adopted or expires.
     ///
     /// If the extension fails, the error is that of [`Lease::extend`], and the lease stays valid. Dropping the result
     /// of this method before it is ready leaves the lease valid, or releases it. [`ErrorCode::Config`] reports a
