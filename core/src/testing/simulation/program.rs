@@ -252,10 +252,15 @@ impl Program {
             self.check_validity(&lease, &mut was_lost);
             if self.chance(15) {
                 let began = self.process.world.elapsed();
-                let extended = lease.extend(None).await;
+                // Often for longer than the ttl of the lease.
+                let ttl = self.chance(30).then_some(self.scenario.ttl);
+                let extended = lease.extend(ttl).await;
                 self.in_time("an extension", began, Duration::ZERO);
                 if extended.is_ok() {
                     self.process.world.count("leases extended by hand");
+                    if ttl.is_some_and(|ttl| ttl > lease.ttl()) {
+                        self.process.world.count("leases extended for longer");
+                    }
                 }
             }
         }
