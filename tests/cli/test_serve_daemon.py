@@ -342,7 +342,8 @@ def test_notes_that_clients_cause_are_limited(quorlock: CommandLine, path: Path)
                 malformed.socket.sendall(b"PING\r\n")
                 assert malformed.reader.read().startswith(b"-ERR Protocol error: ")
         lines = daemon.terminate().stderr.splitlines()
-        assert lines[0] == ("quorlock: closed a connection: a request is an array of bulk strings")
+        # The thread that writes them may first learn how many there was no room for.
+        assert "quorlock: closed a connection: a request is an array of bulk strings" in lines
         assert len(lines) < 100
         left_out = [line.partition("messages left out: ")[2] for line in lines]
         counts = [int(count) for count in left_out if count]
