@@ -74,7 +74,8 @@ impl Queue {
     }
 
     /// Whether a writer that is subscribed waits before this ticket; before anyone, if it is `None`. Removes
-    /// writers without a subscriber, and those that have not tried for long. `call` sends a message and returns whether a subscriber received it.
+    /// writers without a subscriber, and those that have not tried for long. `call` sends a message and returns whether a
+    /// subscriber received it.
     pub fn writer_waits(
         &mut self,
         now: Moment,

@@ -9,6 +9,7 @@
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+--- free_from.lua
 local left, done = math.min(math.ceil((ARGV[3] - now) / 1000), tonumber(ARGV[4])), 1
 for i = 1, #KEYS, EACH do
   local is_held = redis.pcall('GET', KEYS[i]) == ARGV[1]
@@ -20,8 +21,8 @@ for i = 1, #KEYS, EACH do
     redis.call('DEL', KEYS[i])
   end
   if is_held and ARGV[5] then
-    local free_from = left > 0 and string.format('%.0f', (math.floor(now / 1000) + left) * 1000) or '0'
-    redis.pcall('ZADD', KEYS[i + 1], 'XX', free_from, string.sub(KEYS[i], #ARGV[5] + 1))
+    local score = left > 0 and free_from(left) or '0'
+    redis.pcall('ZADD', KEYS[i + 1], 'XX', score, string.sub(KEYS[i], #ARGV[5] + 1))
   end
 end
 return done

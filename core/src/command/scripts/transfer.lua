@@ -14,6 +14,7 @@
 -- the token of the giver. All ttls are in milliseconds. For permits also the beginning of all lock keys.
 
 --- fence.lua
+--- free_from.lua
 local giver, other, expires_in, is_missing, is_own = ARGV[5], nil, 0, false, false
 for i = 1, #KEYS, EACH do
   local value = redis.pcall('GET', KEYS[i])
@@ -32,8 +33,7 @@ for i = 1, #KEYS, EACH do
   redis.call('SET', KEYS[i], token, 'PX', ttl)
   redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)
   if ARGV[6] then
-    local free_from = string.format('%.0f', (math.floor(now / 1000) + ttl) * 1000)
-    redis.pcall('ZADD', KEYS[i + 3], 'XX', free_from, string.sub(KEYS[i], #ARGV[6] + 1))
+    redis.pcall('ZADD', KEYS[i + 3], 'XX', free_from(ttl), string.sub(KEYS[i], #ARGV[6] + 1))
   end
 end
 return {1, fence, now}

@@ -17,8 +17,7 @@
 --- fence.lua
 local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
 
--- The score in the index of a slot whose lock lasts so long from now, in milliseconds.
-local function free_from(ttl) return string.format('%.0f', (math.floor(now / 1000) + ttl) * 1000) end
+--- free_from.lua
 
 -- Whether the index lacked a slot, and whether there is one. A value of another type must not be made to
 -- expire.

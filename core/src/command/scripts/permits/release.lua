@@ -20,7 +20,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local is_queued = true
-local function free_from(ttl) return string.format('%.0f', (math.floor(now / 1000) + ttl) * 1000) end
+--- free_from.lua
 --- queue.lua
 --- permits.lua
 local turn, kept, waiter = tonumber(ARGV[3]), ARGV[4], ARGV[5]
