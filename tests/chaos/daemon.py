@@ -73,10 +73,16 @@ class Daemon:
         self._process.send_signal(signal.SIGCONT)
 
     def drain(self) -> None:
-        """Asks the process to end, and does not wait for that."""
+        """Asks the process to end, and waits until it has left its socket to the next one."""
         self._check_running()
         self._process.terminate()
         self._draining.append(self._process)
+        deadline = time.monotonic() + END_TIMEOUT
+        while os.path.exists(self.path) and self._process.poll() is None:
+            if time.monotonic() > deadline:
+                self._violation("the daemon keeps its socket after SIGTERM")
+                break
+            time.sleep(0.001)
 
     def close(self) -> None:
         """Ends all processes."""

@@ -330,6 +330,7 @@ def test_a_stderr_that_nobody_reads_delays_no_client(quorlock: CommandLine, path
         assert int(str(client.ask("CHECK", lease))) > 0
         client.lock("s")
         daemon.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: client.status()["is_draining"] is True)
         assert client.error("LOCK", "t").startswith("CLOSED ")
         client.close()
         assert daemon.process.wait(30) == 0
