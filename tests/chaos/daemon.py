@@ -78,7 +78,7 @@ class Daemon:
         self._process.terminate()
         self._draining.append(self._process)
         deadline = time.monotonic() + END_TIMEOUT
-        while os.path.exists(self.path) and self._process.poll() is None:
+        while Path(self.path).exists() and self._process.poll() is None:
             if time.monotonic() > deadline:
                 self._violation("the daemon keeps its socket after SIGTERM")
                 break

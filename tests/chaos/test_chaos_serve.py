@@ -5,55 +5,63 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
-from itertools import permutations, product
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+from chaos.exercise import Happened, exercise
 from chaos.faults import LAYERS, NETWORK_FAULTS
 from chaos.history import language
 from chaos.run import report, run
 from serve.clients import LIBRARIES
 from serve.conftest import need
 
-SECONDS = float(os.environ.get("CHAOS_SECONDS", "15"))
-"""The minimum duration of the storms."""
-SEED = int(os.environ.get("CHAOS_SEED", random.randrange(1_000_000)))
-LANGUAGES = {"natively": ["Python", "Node.js"], "daemon": ["Go", "Java"]}
+Languages = tuple[str, ...]
+NATIVE: Languages = ("Python", "Node.js")
+THROUGH_DAEMON: Languages = ("Go", "Java")
+LANGUAGES = NATIVE + THROUGH_DAEMON
 
 
 @pytest.fixture(scope="module")
 def libraries() -> None:
     """Installs the libraries of the clients that lock through a daemon."""
     for library in LIBRARIES:
-        if library.language in ("Go", "Java"):
+        if library.language in THROUGH_DAEMON:
             need(library)
 
 
 @pytest.mark.usefixtures("libraries")
 def test_there_is_no_violation_through_a_daemon(tmp_path: Path) -> None:
-    print(f"CHAOS_SEED={SEED}, files in {tmp_path}")
-    result = run(SECONDS, SEED, tmp_path, serve=True)
-    assert report(result)
-    figures = json.loads((tmp_path / "summary.json").read_text())
-    assert figures["violations"] == []
-    for name in ("Python", "Node.js", "Go", "Java"):
-        assert figures["acquisitions"][name] > 0
-        assert figures["two resources"][name] > 0
-        assert figures["shared"][name] > 0, figures["shared"]
-        assert figures["permits"][name] > 0, figures["permits"]
-    for pair in permutations(("natively", "daemon"), 2):
-        assert handed_over(figures["hand-overs"], *pair) > 0, figures["hand-overs"]
-    assert figures["disconnected"], "no daemon was killed while a client held a lease"
+    exercise(tmp_path, happened, serve=True)
+
+
+def happened(figures: dict[str, Any]) -> Happened:
+    """Whether a run has exercised each kind of lock and fault, in all languages."""
     kinds = LAYERS.keys() - NETWORK_FAULTS.keys()
-    assert all(figures["faults"].get(kind) for kind in kinds), figures["faults"]
+    wanted = {
+        "acquisitions": LANGUAGES,
+        "two resources": LANGUAGES,
+        "shared": LANGUAGES,
+        "permits": LANGUAGES,
+        "faults": tuple(kinds),
+    }
+    each = {
+        f"{group}: {name}": figures[group].get(name, 0) > 0
+        for group, names in wanted.items()
+        for name in names
+    }
+    hand_overs = figures["hand-overs"]
+    return each | {
+        "a client with a daemon adopted": handed_over(hand_overs, NATIVE, THROUGH_DAEMON) > 0,
+        "a client without one adopted": handed_over(hand_overs, THROUGH_DAEMON, NATIVE) > 0,
+        "a daemon was killed while a client held": bool(figures["disconnected"]),
+    }
 
 
-def handed_over(counts: dict[str, int], giver: str, adopter: str) -> int:
-    """Counts the leases that clients with a daemon adopted from those without, or the reverse."""
-    pairs = product(LANGUAGES[giver], LANGUAGES[adopter])
+def handed_over(counts: dict[str, int], givers: Languages, adopters: Languages) -> int:
+    """Counts the leases that clients in some languages adopted from those in others."""
+    pairs = product(givers, adopters)
     return sum(counts.get(" to ".join(pair), 0) for pair in pairs)
 
 
@@ -68,5 +76,5 @@ def test_the_checker_finds_overlaps_with_leases_of_a_daemon(tmp_path: Path) -> N
         if violation.kind == "overlap"
     ]
     # Node.js locks on other nodes than the daemon.
-    assert any("Node.js" in pair and pair & {"Go", "Java"} for pair in pairs)
+    assert any("Node.js" in pair and pair & {*THROUGH_DAEMON} for pair in pairs)
     assert "crash" not in {violation.kind for violation in result.violations}
