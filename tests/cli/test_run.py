@@ -132,7 +132,7 @@ def test_quiet_silences_a_held_lock_and_no_error(
     quorlock: CommandLine, servers: Servers, tmp_path: Path
 ) -> None:
     """The line of a crontab: `--quiet -E 0` must not hide why a job has not run."""
-    cron = ["run", "--quiet", "--wait", "0", "-E", "0", "--connect-timeout", "50ms"]
+    cron = ["run", "--quiet", "--wait", "0", "-E", "0"]
     steal(servers, "held")
     done = quorlock.run(*cron, "held", "--", "echo", "ran")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -161,6 +161,7 @@ def test_quiet_silences_a_held_lock_and_no_error(
 
     servers[0].kill()
     servers[1].kill()
+    cron += ["--connect-timeout", "50ms"]
     done = quorlock.run(*cron, "r", "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (69, "")
     (message,) = done.stderr.splitlines()
@@ -278,11 +279,11 @@ def test_losing_the_majority_of_nodes_stops_the_command(
 
 
 def test_the_command_is_stopped_after_max_hold(quorlock: CommandLine, servers: Servers) -> None:
-    done = quorlock.run("run", "--ttl", "1s", "--max-hold", "1.5s", "r", "--", "sleep", "1000")
+    done = quorlock.run("run", "--ttl", "3s", "--max-hold", "4s", "r", "--", "sleep", "1000")
     assert done.returncode == 79
     _, stopping, _, ended = done.stderr.splitlines()
     assert "--max-hold for r ends in" in stopping
-    assert ended == "quorlock: --max-hold (1.5 s) ended the command"
+    assert ended == "quorlock: --max-hold (4.0 s) ended the command"
     wait_until(lambda: not keys(servers))
 
 

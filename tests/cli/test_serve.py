@@ -325,7 +325,7 @@ def switch_to_resp3(client: Connection) -> None:
 
 def test_losses_are_not_pushed_unasked(quorlock: CommandLine, path: Path, servers: Servers) -> None:
     with Daemon(quorlock, path, *QUICK) as daemon, daemon.connect() as client:
-        client.lock("blocked")
+        client.lock("blocked", "TTL", 60000)
         switch_to_resp3(client)
         lease, _ = client.lock("r")
         steal(servers, "r")
@@ -345,7 +345,7 @@ def test_losses_are_pushed_if_the_client_has_asked(
         switch_to_resp3(client)
         assert client.ask("CLIENT", "PUSH", "ON") == "OK"
         lease, _ = client.lock("r")
-        client.lock("blocked")
+        client.lock("blocked", "TTL", 60000)
         # While it is idle.
         steal(servers, "r")
         assert client.reader.readline() == b">3\r\n"
@@ -500,6 +500,7 @@ def test_all_installations_serve_the_same_protocol(quorlock: CommandLine, path: 
     with Daemon(quorlock, path) as daemon, daemon.connect() as client:
         lease, _ = client.lock("r")
         daemon.process.send_signal(signal.SIGINT)
+        wait_until(lambda: client.status()["is_draining"] is True)
         lost = client.error("LOCK", "s")
         assert lost == "CLOSED the daemon is about to end"
         assert client.ask("UNLOCK", lease) == 1

@@ -311,7 +311,7 @@ def test_what_is_no_request_ends_the_connection(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/PID/fd")
 def test_a_stderr_that_nobody_reads_delays_no_client(quorlock: CommandLine, path: Path) -> None:
-    with Daemon(quorlock, path, "--ttl", "1s") as daemon, daemon.connect() as client:
+    with Daemon(quorlock, path, "--ttl", "3s") as daemon, daemon.connect() as client:
         lease, _ = client.lock("r")
         stderr = daemon.process.stderr
         assert stderr
@@ -326,7 +326,7 @@ def test_a_stderr_that_nobody_reads_delays_no_client(quorlock: CommandLine, path
                 malformed.socket.sendall(b"PING\r\n")
                 assert malformed.reader.read().startswith(b"-ERR Protocol error: ")
         # Longer than the ttl.
-        time.sleep(2)
+        time.sleep(3.5)
         assert int(str(client.ask("CHECK", lease))) > 0
         client.lock("s")
         daemon.process.send_signal(signal.SIGTERM)
@@ -456,7 +456,7 @@ def test_what_is_left_after_the_drain_is_released(
 def test_leases_that_are_lost_do_not_delay_the_end(
     quorlock: CommandLine, path: Path, servers: Servers
 ) -> None:
-    options = ["--drain", "forever", "--ttl", "1s"]
+    options = ["--drain", "forever", "--ttl", "3s"]
     with Daemon(quorlock, path, *options) as daemon, daemon.connect() as client:
         lease, _ = client.lock("r")
         steal(servers, "r")

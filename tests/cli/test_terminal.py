@@ -128,7 +128,7 @@ def test_a_job_can_be_stopped_and_resumed(shell: Shell, servers: Servers) -> Non
 
 
 def test_a_job_resumed_after_its_lease_ended_is_stopped(shell: Shell, servers: Servers) -> None:
-    shell.quorlock(f"--ttl 1s {JOB}")
+    shell.quorlock(f"--ttl 3s {JOB}")
     shell.expect("ready")
     shell.type("\x1a")
     shell.expect("Stopped")

@@ -16,6 +16,7 @@ import pytest
 from docs.blocks import ROOT, blocks
 from docs.running import TIMEOUT, command, environment
 from servers import Servers
+from waiting import wait_until
 
 COMPOSE = ROOT / "examples" / "compose" / "compose.yaml"
 NODES = ROOT / "examples" / "kubernetes" / "nodes.yaml"
@@ -282,7 +283,7 @@ def test_the_programs_of_the_page_release_their_lock_at_sigterm(
     ) as process:
         assert process.stdout
         assert process.stdout.readline().startswith("working with fence")
-        assert servers[0].command("EXISTS", "orders:42") == 1
+        wait_until(lambda: servers[0].command("EXISTS", "orders:42") == 1)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=TIMEOUT)
         assert process.returncode != 0

@@ -67,7 +67,7 @@ def check_contention(
     gateway.hold()
     with paying(one) as first:
         wait_until(lambda: gateway.states == ["in progress"])
-        assert keys(servers).count(LOCK) == len(servers)
+        wait_until(lambda: keys(servers).count(LOCK) == len(servers))
         assert pay(other) == Answer(409, {"error": "TIMEOUT"}, "1")
         gateway.release()
         assert first.result().status == 200

@@ -207,7 +207,7 @@ def test_threads_that_wait_for_a_loss_end_with_their_timeout_or_the_loss(
     client: quorlock.Client,
 ) -> None:
     with ThreadPoolExecutor(2 * THREADS) as pool:
-        lease = client.lock("r", ttl=1.0, auto_extend=False).acquire()
+        lease = client.lock("r", ttl=5, auto_extend=False).acquire()
         short = [pool.submit(lease.wait_lost, 0.3) for _ in range(THREADS)]
         long = [pool.submit(lease.wait_lost, LONG) for _ in range(THREADS)]
         assert not any(waiting.result(TIMEOUT) for waiting in short)

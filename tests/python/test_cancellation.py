@@ -222,7 +222,7 @@ except KeyboardInterrupt:
             began = time.monotonic()
             child.send_signal(signal.SIGINT)
             took = float(child.communicate(timeout=TIMEOUT)[0]) - began
-            # 25 ms on an idle machine; the limit allows for a heavily loaded one.
-            assert took < 2
+            # 25 ms on an idle machine; without the signal, it would wait for ever.
+            assert took < 20
             assert child.returncode == 0
     wait_until(lambda: is_free(servers, "r"))

@@ -35,6 +35,7 @@ def examine(
     urls: list[str] | str, node: int | None = 0, **options: Any
 ) -> dict[str, quorlock.Finding]:
     urls = [urls] if isinstance(urls, str) else urls
+    options.setdefault("connect_timeout", 20)
     with quorlock.Client(urls, **options) as client:
         return findings(client.doctor(), node)
 
@@ -49,7 +50,7 @@ DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
 
 def test_a_healthy_quorum_is_ok_and_unchanged(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(3, args=DURABLE)
-    with quorlock.Client(servers.urls) as client:
+    with quorlock.Client(servers.urls, connect_timeout=20) as client:
         diagnosis = client.doctor()
         assert diagnosis.level == "ok"
         for node_index in (0, 1, 2, None):
@@ -208,7 +209,7 @@ def test_refused_writes_are_reported(start_servers: Callable[..., Servers], outc
 def test_missing_permissions_are_reported(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1, args=DURABLE)
     for needed in ("set", "get", "del", "pexpire", "pttl", "time", "exists", "eval", "evalsha"):
-        with quorlock.Client([deny(servers[0], f"-{needed}")]) as client:
+        with quorlock.Client([deny(servers[0], f"-{needed}")], connect_timeout=20) as client:
             diagnosis = client.doctor()
         found = findings(diagnosis)["permissions"]
         assert found.level == "error"
@@ -242,7 +243,7 @@ def test_missing_permissions_are_reported(start_servers: Callable[..., Servers])
     servers[0].command("ACL", "SETUSER", "keys", *rules)
     url = servers.urls[0].replace("//", "//keys:s@")
     assert examine(url)["permissions"].level == "error"
-    with quorlock.Client([url], key_prefix="orders:") as client:
+    with quorlock.Client([url], key_prefix="orders:", connect_timeout=20) as client:
         found = findings(client.doctor())["permissions"]
         assert found.level == "warning"
         assert "PUBLISH, SUBSCRIBE" in found.message
@@ -297,7 +298,7 @@ def test_a_skewed_clock_is_reported_and_the_lock_works(
     right = start_servers(1, args=DURABLE)
     wrong = start_servers(1, args=DURABLE, environment={"LD_PRELOAD": skewed, "SKEW": str(skew)})
     urls = [*right.urls, *wrong.urls]
-    with quorlock.Client(urls) as client:
+    with quorlock.Client(urls, connect_timeout=20) as client:
         diagnosis = client.doctor()
         assert levels(findings(diagnosis, 0)) == {}
         assert levels(findings(diagnosis, 1)) == {"clock": "warning"}
@@ -362,7 +363,10 @@ def test_the_kind_and_version_of_the_server_are_reported(
         fake = reported + b"." + b"0" * (len(real) - len(reported) - 1)
     else:
         fake = reported.ljust(len(real), b"0")
-    with impersonated(servers[0], real, fake) as url, quorlock.Client([url]) as client:
+    with (
+        impersonated(servers[0], real, fake) as url,
+        quorlock.Client([url], connect_timeout=20) as client,
+    ):
         diagnosis = client.doctor()
     assert findings(diagnosis)["server"].level == level
     assert diagnosis.nodes[0].kind == kind

@@ -229,7 +229,7 @@ def test_a_lease_whose_block_could_not_begin_can_enter_another(client: quorlock.
 
 def test_an_async_block_of_a_lease_is_cancelled_on_loss(servers: Servers) -> None:
     async def main() -> None:
-        with quorlock.Client(servers.urls, ttl=0.3) as client:
+        with quorlock.Client(servers.urls, ttl=2) as client:
             with pytest.raises(quorlock.LeaseLostError, match="majority") as caught:
                 async with await client.lock("r").acquire_async():
                     steal(servers, "r")

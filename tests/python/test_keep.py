@@ -19,7 +19,7 @@ from waiting import wait_until
 import quorlock
 
 KEEP = 600
-SHORT = 1.5
+SHORT = 4
 
 
 @pytest.fixture

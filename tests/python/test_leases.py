@@ -34,25 +34,22 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
 
 @pytest.fixture
 def client(servers: Servers) -> Iterator[quorlock.Client]:
-    with quorlock.Client(servers.urls, ttl=0.6) as client:
+    with quorlock.Client(servers.urls, ttl=2) as client:
         yield client
 
 
 def test_a_lease_is_renewed_while_a_thread_holds_the_gil(client: quorlock.Client) -> None:
     sleep_with_the_gil = ctypes.PyDLL(None).usleep
     with client.lock("r") as lease:
-        for _ in range(3):
-            sleep_with_the_gil(700_000)
-            assert lease.valid
+        sleep_with_the_gil(2_500_000)
+        assert lease.valid
 
 
 def test_a_lease_is_renewed_while_the_event_loop_is_blocked(client: quorlock.Client) -> None:
     async def main() -> None:
         async with client.lock("r") as lease:
-            for _ in range(3):
-                time.sleep(0.7)
-                assert lease.valid
-                await asyncio.sleep(0)
+            time.sleep(2.5)
+            assert lease.valid
 
     asyncio.run(main())
 
@@ -414,7 +411,7 @@ def test_a_timeout_says_that_the_same_client_holds_the_lock(
     def reentrant() -> list[logging.LogRecord]:
         return [record for record in caplog.records if vars(record)["event"] == "acquire.reentrant"]
 
-    with client.lock("r", "s") as lease:
+    with client.lock("r", "s", ttl=10) as lease:
         own = rf'"s" is held by another lease of this client \(fence {lease.fences["s"]}\)'
         with pytest.raises(quorlock.LockTimeoutError, match=own):
             client.lock("s", wait=0).acquire()
@@ -432,7 +429,7 @@ def test_a_timeout_says_that_the_same_client_holds_the_lock(
         assert not reentrant()
 
     def wait_for_itself() -> None:
-        with client.lock("s"), client.lock("s", wait=None):
+        with client.lock("s", ttl=10), client.lock("s", wait=None):
             pass
 
     with ThreadPoolExecutor(1) as pool:
@@ -451,11 +448,11 @@ def test_a_task_that_waits_for_its_own_lease_is_warned_about(
         return [record for record in caplog.records if vars(record)["event"] == "acquire.reentrant"]
 
     async def wait_for_itself() -> None:
-        async with client.lock("r"), client.lock("r", wait=None):
+        async with client.lock("r", ttl=10), client.lock("r", wait=None):
             pass
 
     async def main() -> None:
-        async with client.lock("r"):
+        async with client.lock("r", ttl=10):
             other = asyncio.create_task(client.lock("r", wait=1.5).acquire_async())
             with pytest.raises(quorlock.LockTimeoutError, match="another lease of this client"):
                 await other

@@ -134,7 +134,7 @@ def test_waiting_logs_nothing_above_debug(
 
 def test_a_lost_lease_is_a_warning(start_servers: Callable[..., Servers], records: Records) -> None:
     servers = start_servers(3)
-    with quorlock.Client(servers.urls, ttl=0.3) as client:
+    with quorlock.Client(servers.urls, ttl=3) as client:
         lease = client.lock("r").acquire()
         steal(servers, "r")
         assert lease.wait_lost(TIMEOUT)
@@ -212,7 +212,7 @@ def test_no_record_has_a_password_or_a_token(
     with quorlock.Client([servers.urls[0], wrong], ttl=0.3, wait=0) as client:
         with pytest.raises(quorlock.QuorumError):
             client.lock("r").acquire()
-    with quorlock.Client(servers.urls, ttl=0.3) as client:
+    with quorlock.Client(servers.urls, ttl=3) as client:
         lease = client.lock("r").acquire()
         wait_until(lambda: bool(of(records, "lease.extended")))
         servers[0].kill()
@@ -340,7 +340,7 @@ may_go_on = threading.Event()
 logger = logging.getLogger("quorlock")
 logger.addHandler(Hangs())
 logger.setLevel(logging.DEBUG)
-client = quorlock.Client(ttl=0.3)
+client = quorlock.Client(ttl=2)
 began = time.monotonic()
 with client.lock("r") as lease:
     for _ in range(20):

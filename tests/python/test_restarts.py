@@ -208,8 +208,8 @@ def test_another_server_behind_the_same_address_is_guarded(
 
 def test_a_rolling_restart_does_not_end_a_lease(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(5)
-    client = quorlock.Client(servers.urls, ttl=2, restart_guard=2)
-    other = quorlock.Client(servers.urls, ttl=2, restart_guard=2)
+    client = quorlock.Client(servers.urls, ttl=3, restart_guard=3)
+    other = quorlock.Client(servers.urls, ttl=3, restart_guard=3)
     wait_until(lambda: all_grant(client))
     wait_until(lambda: all_grant(other))
     with client.lock("r") as lease:

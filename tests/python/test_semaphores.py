@@ -24,7 +24,7 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
 
 @pytest.fixture
 def client(servers: Servers) -> Iterator[quorlock.Client]:
-    with quorlock.Client(servers.urls, ttl=600, wait=0) as client:
+    with quorlock.Client(servers.urls, ttl=600, wait=0, node_timeout=5) as client:
         yield client
 
 
@@ -214,7 +214,7 @@ def test_a_detached_permit_is_adopted(client: quorlock.Client) -> None:
 def test_a_lease_is_lost_if_another_takes_its_permit(
     client: quorlock.Client, servers: Servers
 ) -> None:
-    semaphore = client.semaphore("api", limit=1, ttl=0.5)
+    semaphore = client.semaphore("api", limit=1, ttl=2)
     with pytest.raises(quorlock.LeaseLostError), semaphore as lease:
         for server in servers:
             server.command("SET", "{api}:permit:0", "thief")

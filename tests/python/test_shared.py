@@ -30,7 +30,7 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
 
 @pytest.fixture
 def client(servers: Servers) -> Iterator[quorlock.Client]:
-    with quorlock.Client(servers.urls, ttl=600, wait=0) as client:
+    with quorlock.Client(servers.urls, ttl=600, wait=0, node_timeout=5) as client:
         yield client
 
 
@@ -255,8 +255,8 @@ def test_block_that_a_thread_entered_in_another_block_is_found(client: quorlock.
 
 
 def test_caller_may_wait_for_a_shared_lease_that_others_can_end(client: quorlock.Client) -> None:
-    detached = client.lock("r", mode="shared", ttl=0.2).acquire()
-    detached.detach(within=0.2)
+    detached = client.lock("r", mode="shared", ttl=2).acquire()
+    detached.detach(within=2)
     with client.lock("r", wait=TIMEOUT) as writer:
         assert writer.fence > detached.fence
     shared = client.lock("r", mode="shared").acquire()

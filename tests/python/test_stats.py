@@ -106,7 +106,7 @@ def test_outcomes_and_durations_of_acquires_are_counted(
 
 
 def test_failed_extensions_are_counted(servers: Servers) -> None:
-    with quorlock.Client(servers.urls, ttl=0.5) as client:
+    with quorlock.Client(servers.urls, ttl=2) as client:
         lease = client.lock("r").acquire()
         wait_until(lambda: client.stats().extensions > 0)
         servers[0].freeze()

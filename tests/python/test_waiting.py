@@ -329,7 +329,7 @@ def test_a_waiter_that_times_out_leaves_the_local_queue_and_the_nodes_queues(
     with pytest.raises(quorlock.LockTimeoutError):
         begin(waiter.lock("r", wait=0.1)).result(TIMEOUT)
     wait_until(lambda: is_free(servers, "{r}:queue"))
-    first = begin(waiter.lock("r", wait=1))
+    first = begin(waiter.lock("r", wait=5))
     wait_until(lambda: queued(servers) == [1, 1, 1])
     second = begin(waiter.lock("r"))
     with pytest.raises(quorlock.LockTimeoutError):
@@ -469,7 +469,7 @@ def test_a_waiter_gets_the_lock_when_the_ttl_of_a_killed_holder_ends(
 ) -> None:
     # With these delays, the waiter retries when the key expires on the nodes, and rarely otherwise.
     waiter = connect(servers.urls, ttl=LONG, wait=LONG, retry_delay=(0.1, 3600))
-    process = start(processes, "-c", HOLDER, 1, *servers.urls)
+    process = start(processes, "-c", HOLDER, 3, *servers.urls)
     wait_until(lambda: all(server.command("EXISTS", "r") for server in servers))
     waiting = begin_in_queue(servers, begin, waiter, 1)
     process.kill()

@@ -20,7 +20,7 @@ import quorlock
 FORKS = 60
 TIMEOUT = 60
 
-client = quorlock.Client(ttl=2, wait=TIMEOUT, retry_delay=(0.001, 0.02))
+client = quorlock.Client(ttl=30, wait=TIMEOUT, retry_delay=(0.001, 0.02))
 shared = client.lock("shared")
 
 
