@@ -135,7 +135,11 @@ def leases(histories: Sequence[tuple[str, Iterable[Entry]]]) -> list[Lease]:
     """Returns all leases of all clients, in the order in which they were granted."""
     found: dict[str, list[Lease]] = defaultdict(list)
     for client, entries in histories:
+        # A process that is about to be killed may still get leases.
+        killing: int | None = None
         for entry in entries:
+            if entry["event"] in ("killing", "killed"):
+                killing = entry["at"] if entry["event"] == "killing" else None
             if entry["event"] == "granted":
                 found[entry["token"]] += (
                     Lease(
@@ -150,6 +154,7 @@ def leases(histories: Sequence[tuple[str, Iterable[Entry]]]) -> list[Lease]:
                         permits=entry.get("permits", 0),
                         giver=entry.get("giver"),
                         is_daemons=entry.get("owner") == "daemon",
+                        release_began=killing if entry.get("owner") == "daemon" else None,
                     )
                     for resource, fence in entry["fences"].items()
                 )

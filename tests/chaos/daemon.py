@@ -72,9 +72,13 @@ class Daemon:
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
-    def drain(self) -> None:
-        """Asks the process to end, and waits until it has left its socket to the next one."""
+    def drain(self) -> int:
+        """Asks the process to end, and waits until it has left its socket to the next one.
+
+        Returns the time until which it lets clients go on, in nanoseconds.
+        """
         self._check_running()
+        until = time.monotonic_ns() + int(DRAIN * 1e9)
         self._process.terminate()
         self._draining.append(self._process)
         deadline = time.monotonic() + END_TIMEOUT
@@ -83,6 +87,7 @@ class Daemon:
                 self._violation("the daemon keeps its socket after SIGTERM")
                 break
             time.sleep(0.001)
+        return until
 
     def close(self) -> None:
         """Ends all processes."""

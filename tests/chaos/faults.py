@@ -14,7 +14,7 @@ from itertools import count
 from typing import get_args
 
 from chaos.clients import Client, Clients
-from chaos.daemon import DRAIN, Daemon
+from chaos.daemon import Daemon
 from chaos.history import InjectedFault
 from chaos.network import Network
 from proxy import Mode
@@ -250,9 +250,9 @@ class Faults:
                 self._the_daemon.stop()
             case "daemon drained":
                 # Then it releases the leases that are left.
+                until = self._the_daemon.drain()
                 for client in self._clients:
-                    client.histories[-1].add_action("drained", now + int(DRAIN * 1e9))
-                self._the_daemon.drain()
+                    client.histories[-1].add_action("drained", until)
             case "delay":
                 self._servers.proxies[fault.target].delay = fault.delay
             case "cut":

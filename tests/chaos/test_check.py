@@ -354,6 +354,13 @@ def test_a_daemon_releases_the_leases_of_a_client_that_is_killed() -> None:
     a = [granted("1", 0, 10, fence=1, owner="daemon"), {"event": "killing", "at": 100}]
     assert kinds(a, [granted("2", 5, 101, fence=2)]) == []
     assert kinds(a, [granted("2", 5, 99, fence=2)]) == ["broken promise"]
+    # Also one that it gets at the last moment.
+    a = [{"event": "killing", "at": 5}, granted("1", 0, 10, fence=1, owner="daemon")]
+    a.append({"event": "killed", "at": 50})
+    assert kinds(a, [granted("2", 5, 101, fence=2)]) == []
+    # The next process of this client keeps its own.
+    a.append(granted("3", 105, 110, fence=2, owner="daemon"))
+    assert kinds(a, [granted("2", 5, 200, fence=3)]) == ["broken promise"]
     # Without a daemon, the nodes keep them.
     own = [granted("1", 0, 10, fence=1), {"event": "killing", "at": 100}]
     assert kinds(own, [granted("2", 5, 101, fence=2)]) == ["broken promise"]

@@ -1,6 +1,6 @@
 // The Node.js worker of test_rolling.py; see rolling.py.
 
-import { Client, LeaseLostError, LockTimeoutError } from 'quorlock'
+import { Client, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
 import { appendFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -24,7 +24,7 @@ async function intrude() {
   while (!over) {
     for (const other of others) {
       const lease = await client.lock(other, { wait: 0 }).catch((error) => {
-        if (!(error instanceof LockTimeoutError)) throw error
+        if (!(error instanceof LockTimeoutError || error instanceof QuorumError)) throw error
       })
       if (!lease) continue
       record({ intruded: other, at: now() })

@@ -47,7 +47,7 @@ async def intrude(over: asyncio.Event) -> None:
         for name in settings["others"]:
             try:
                 lease = await client.lock(name, wait=0).acquire_async()
-            except quorlock.LockTimeoutError:
+            except (quorlock.LockTimeoutError, quorlock.QuorumError):
                 continue
             record(intruded=name, at=time.monotonic_ns())
             await lease.release_async()

@@ -29,7 +29,7 @@ WORKERS = {
     "held by Python too": [sys.executable, str(HERE / "rolling.py")],
     "held by Node.js too": ["node", str(HERE / "rolling.js")],
 }
-TTL = 2.0
+TTL = 3.0
 """The ttl and the restart guard, in seconds."""
 
 

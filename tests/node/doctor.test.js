@@ -46,7 +46,7 @@ test('outcomes of requests are counted per node', async (t) => {
 
 test('a node that has just restarted has no vote with the restart guard', async (t) => {
   const servers = await Servers.start(t, 1)
-  const client = new Client(servers.urls, { ttl: 1000, restartGuard: 1000 })
+  const client = new Client(servers.urls, { ttl: 5000, restartGuard: 5000, nodeTimeout: 1500 })
   t.after(() => client.close())
   await assert.rejects(client.lock('r', { wait: 0 }), (error) => {
     assert(error instanceof QuorumError)
@@ -56,8 +56,8 @@ test('a node that has just restarted has no vote with the restart guard', async 
   assert.equal(client.stats().nodes[0].outcomes.guarded, 1)
   await until(() => client.lock('r').then((lease) => lease.release(), () => false))
   const lease = await client.lock('r')
-  await assert.rejects(lease.extend(1001), ConfigError)
-  await assert.rejects(client.lock('s', { ttl: 1001 }), /restartGuard, which is 1 s/)
+  await assert.rejects(lease.extend(5001), ConfigError)
+  await assert.rejects(client.lock('s', { ttl: 5001 }), /restartGuard, which is 5 s/)
   assert(lease.valid)
 })
 

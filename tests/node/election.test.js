@@ -60,7 +60,7 @@ test('a leader hands over by name', async (t) => {
 test('a candidate campaigns again after a loss', async (t) => {
   const { servers, client } = await open(t, 3)
   const fences = []
-  const times = await client.elect('r', { ttl: 300 }, async (lease, signal) => {
+  const times = await client.elect('r', { ttl: 2_000 }, async (lease, signal) => {
     fences.push(lease.fence)
     if (fences.length === 5) return fences.length
     await client.forceRelease('r')
@@ -80,7 +80,7 @@ test('a candidate campaigns again after a loss', async (t) => {
     await aborted(lease.signal)
     throw new RangeError('mine')
   }
-  await assert.rejects(client.elect('r', { ttl: 300 }, mine), /mine/)
+  await assert.rejects(client.elect('r', { ttl: 2_000 }, mine), /mine/)
   const others = async () => {
     const lease = await client.lock('other')
     await lease.release()
@@ -184,7 +184,7 @@ test('a leader that only waits for its signal keeps the process alive', async (t
   const { servers } = await open(t, 3)
   const program = `
     import { Client } from 'quorlock'
-    const client = new Client(process.argv.slice(1), { ttl: 300 })
+    const client = new Client(process.argv.slice(1), { ttl: 2_000 })
     let terms = 0
     const led = await client.elect('r', async (lease, signal) => {
       if (++terms === 2) return 'led'

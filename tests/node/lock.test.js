@@ -135,7 +135,7 @@ test('an acquire that is aborted after its result has arrived leaves no key', as
 })
 
 test('results that arrive together are delivered to the right callers', async (t) => {
-  const { servers, client } = await open(t)
+  const { servers, client } = await open(t, 3, { nodeTimeout: 10_000 })
   await steal(servers, 'stolen')
   const names = Array.from({ length: 200 }, (_, number) => `r${number}`)
   const acquiring = names.map((name) => client.lock(name))

@@ -54,7 +54,7 @@ test('a node that goes down is logged once, and so is its return', async (t) => 
 
 test('waiting is not logged above debug level, and a lost lease is a warning', async (t) => {
   const records = listen(t)
-  const { servers, client } = await open(t, 3, { ttl: 300 })
+  const { servers, client } = await open(t, 3, { ttl: 3_000, nodeTimeout: 900 })
   const lease = await client.lock('r')
   await assert.rejects(client.lock('r', { wait: 50 }), LockTimeoutError)
   await until(() => named(records, 'acquire.failed').length === 1)

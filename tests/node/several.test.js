@@ -133,7 +133,7 @@ test('overlapping resources in different orders do not deadlock', async (t) => {
 })
 
 test('losing one resource aborts the signal and releases the others', async (t) => {
-  const { servers, client } = await open(t, 3, { ttl: 600 })
+  const { servers, client } = await open(t, 3, { ttl: 2_000 })
   const lease = await client.lock(['a', 'b'])
   const { signal } = lease
   await steal(servers, 'b')

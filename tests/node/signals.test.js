@@ -102,11 +102,11 @@ test('a release that finds the lease lost aborts its signal', async (t) => {
   const { servers, client } = await open(t)
   const lease = await client.lock('r')
   const { signal } = lease
+  const aborted = once(signal, 'abort')
   for (const index of servers.all.keys()) {
     await until(() => servers.command(index, 'EXISTS', 'r'))
     await servers.command(index, 'DEL', 'r')
   }
-  const aborted = once(signal, 'abort')
   assert.equal(await lease.release(), false)
   assert(signal.aborted)
   await aborted

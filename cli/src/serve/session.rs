@@ -675,19 +675,19 @@ mod tests {
         let refused = "-ERR CLIENT PUSH ON needs RESP3: send HELLO 3 first\r\n";
         assert_eq!(ask(&mut client, "CLIENT PUSH ON").await, refused);
         assert!(ask(&mut client, "HELLO 3").await.starts_with("%7\r\n"));
-        let id = lock(&mut client, "LOCK r MAXHOLD 200").await;
+        let id = lock(&mut client, "LOCK r MAXHOLD 1000").await;
         assert!(is_bulk(&ask(&mut client, &format!("LOST {id}")).await));
         for _ in 0..2 {
             assert_eq!(ask(&mut client, "PING").await, "+PONG\r\n");
         }
         assert_eq!(ask(&mut client, "CLIENT PUSH ON").await, "+OK\r\n");
-        let id = lock(&mut client, "LOCK r MAXHOLD 200").await;
+        let id = lock(&mut client, "LOCK r MAXHOLD 1000").await;
         let pushed = read(&mut client).await;
         assert!(pushed.starts_with(&format!(">3\r\n$4\r\nlost\r\n${}\r\n{id}\r\n", id.len())));
         for off in ["CLIENT PUSH OFF", "HELLO 2", "RESET"] {
             ask(&mut client, "HELLO 3").await;
             assert_eq!(ask(&mut client, "CLIENT PUSH ON").await, "+OK\r\n");
-            let id = lock(&mut client, "LOCK r MAXHOLD 200").await;
+            let id = lock(&mut client, "LOCK r MAXHOLD 1000").await;
             ask(&mut client, off).await;
             assert!(is_bulk(&ask(&mut client, &format!("LOST {id}")).await), "{off}");
             for _ in 0..2 {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The time to wait for the remaining sentinels once a majority has answered but does not agree.
-const STRAGGLERS: Duration = Duration::from_millis(100);
+const STRAGGLERS: Duration = Duration::from_millis(if cfg!(test) { 1_000 } else { 100 });
 
 /// A connection to the master.
 pub(crate) struct Master<R: Receive> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(4);
 
 /// Restricts all threads started from now on to one processor.
 fn use_one_processor() {
@@ -41,7 +41,7 @@ fn a_nice_waiter_on_a_busy_processor_costs_no_lease() {
             thread::spawn(move || while !is_over.load(Ordering::Relaxed) {})
         })
         .collect();
-    hold(&lease, 3 * TTL);
+    hold(&lease, 2 * TTL);
     is_over.store(true, Ordering::Relaxed);
     busy.into_iter().for_each(|thread| thread.join().unwrap());
     drop(lease);

@@ -132,8 +132,19 @@ fn fails<F>(ask: impl Fn(&str) -> F + Send + Sync + 'static, outcome: NodeOutcom
 where
     F: Future<Output = Result<Credentials, String>> + Send + 'static,
 {
+    fails_within(TIMEOUT, ask, outcome)
+}
+
+fn fails_within<F>(
+    connect_timeout: Duration,
+    ask: impl Fn(&str) -> F + Send + Sync + 'static,
+    outcome: NodeOutcome,
+) -> Error
+where
+    F: Future<Output = Result<Credentials, String>> + Send + 'static,
+{
     let servers = Servers::start_with(json!({ "start": 1, "users": users() }));
-    let builder = builder(&servers.urls).connect_timeout(Duration::from_millis(300));
+    let builder = builder(&servers.urls).connect_timeout(connect_timeout);
     let client = builder.credentials(ask).build().unwrap();
     let error = try_acquire(&client).unwrap_err();
     assert_eq!(error.code(), ErrorCode::NoQuorum, "{error}");
@@ -154,7 +165,9 @@ fn a_failure_of_the_function_is_named() {
 
 #[test]
 fn a_function_that_is_too_slow_is_named() {
-    let error = fails(|_: &str| std::future::pending(), NodeOutcome::Unreachable).to_string();
+    let soon = Duration::from_millis(300);
+    let hangs = |_: &str| std::future::pending();
+    let error = fails_within(soon, hangs, NodeOutcome::Unreachable).to_string();
     assert!(error.contains("returned nothing within 300 ms"), "{error}");
 }
 

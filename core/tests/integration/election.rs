@@ -281,7 +281,7 @@ fn fence_of_a_minority_does_not_hide_the_next_leader() {
 #[tokio::test]
 async fn run_campaigns_again_after_a_loss() {
     let servers = Servers::start(3);
-    let ttl = Duration::from_millis(500);
+    let ttl = Duration::from_secs(3);
     let client = Client::builder().nodes(&servers.urls).ttl(ttl).build().unwrap();
     let election = client.elect("r");
     let (times, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

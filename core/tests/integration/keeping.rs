@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(600);
-const SHORT: Duration = Duration::from_millis(1_500);
+const SHORT: Duration = Duration::from_secs(4);
 
 fn builder(servers: &Servers) -> ClientBuilder {
     Client::builder().nodes(&servers.urls).ttl(LONG)

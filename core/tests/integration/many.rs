@@ -40,7 +40,7 @@ fn more_requests_than_a_connection_takes_are_queued() {
 #[test]
 fn a_frozen_node_delays_none_of_many_requests() {
     let servers = Servers::start(3);
-    let client = client(&servers, Duration::from_secs(2));
+    let client = client(&servers, Duration::from_secs(5));
     release(&acquire(&client, 1));
     servers.ask(json!({ "freeze": 2 }));
     // More requests than the connection and its queue can take.

@@ -6,7 +6,8 @@ use quorlock::{Client, ErrorCode, Level, NodeOutcome};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
-const SECOND: Duration = Duration::from_secs(1);
+/// The restart guard, and the ttl.
+const GUARD: Duration = Duration::from_secs(5);
 
 #[test]
 fn the_doctor_reports_misconfigured_nodes() {
@@ -34,7 +35,8 @@ fn the_doctor_reports_misconfigured_nodes() {
 #[test]
 fn a_guarded_node_does_not_count_and_appears_in_stats() {
     let servers = Servers::start(1);
-    let builder = Client::builder().nodes(&servers.urls).ttl(SECOND).restart_guard(SECOND);
+    let builder = Client::builder().nodes(&servers.urls).ttl(GUARD).restart_guard(GUARD);
+    let builder = builder.node_timeout(GUARD / 4);
     let client = builder.clone().build().unwrap();
     let error = wait(client.lock("r").wait(NOW).acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::NoQuorum);
@@ -44,7 +46,7 @@ fn a_guarded_node_does_not_count_and_appears_in_stats() {
     wait_until("the node counts", || wait(client.lock("r").wait(NOW).acquire()).is_ok());
 
     let lease = wait(client.lock("r").acquire()).unwrap();
-    let longer = SECOND + Duration::from_millis(1);
+    let longer = GUARD + Duration::from_millis(1);
     assert_eq!(wait(lease.extend(Some(longer))).unwrap_err().code(), ErrorCode::Config);
     let locked = wait(client.lock("s").ttl(longer).acquire());
     assert_eq!(locked.unwrap_err().code(), ErrorCode::Config);

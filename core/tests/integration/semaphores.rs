@@ -314,7 +314,7 @@ fn permit_of_a_holder_that_is_gone_is_free_after_its_ttl() {
     let servers = Servers::start(3);
     let client = client(&servers);
     let (short, long) = (client.semaphore("s", 2), client.semaphore("s", 2));
-    let lost = acquire(&short.ttl(Duration::from_millis(300)).auto_extend(false));
+    let lost = acquire(&short.ttl(Duration::from_secs(3)).auto_extend(false));
     let held = acquire(&long);
     let slot = lost.only_slot().unwrap();
     let next = acquire(&long);
@@ -327,8 +327,8 @@ fn permit_of_a_holder_that_is_gone_is_free_after_its_ttl() {
 #[test]
 fn permit_is_repaired_on_a_node_that_lost_everything() {
     let servers = Servers::start(3);
-    let builder = Client::builder().nodes(&servers.urls).ttl(Duration::from_secs(1)).wait(TIMEOUT);
-    let client = builder.build().unwrap();
+    let builder = Client::builder().nodes(&servers.urls).ttl(Duration::from_secs(5)).wait(TIMEOUT);
+    let client = builder.node_timeout(Duration::from_secs(1)).build().unwrap();
     let semaphore = client.semaphore("s", 3);
     let held = [acquire(&semaphore), acquire(&semaphore)];
     servers.command(1, &["FLUSHALL"]);
@@ -374,7 +374,7 @@ fn kept_permit_is_free_when_its_time_is_over() {
     let servers = Servers::start(3);
     let client = client(&servers);
     let semaphore = client.semaphore("s", 1);
-    let lease = acquire(&semaphore.clone().keep(Duration::from_millis(400)));
+    let lease = acquire(&semaphore.clone().keep(Duration::from_secs(3)));
     assert!(wait(lease.release()));
     assert!(try_acquire(&semaphore).is_none());
     assert!(wait(acquire(&semaphore).release()));

@@ -360,7 +360,7 @@ fn late_upgrade_never_shortens_the_lease() {
     let servers = Servers::start(3);
     let proxies = [0, 1].map(|server| servers.proxy(server));
     let urls = [&proxies[0].url, &proxies[1].url, &servers.urls[2]];
-    let builder = Client::builder().nodes(urls).ttl(Duration::from_secs(2)).auto_extend(false);
+    let builder = Client::builder().nodes(urls).ttl(Duration::from_secs(20)).auto_extend(false);
     let builder = builder.node_timeout(Duration::from_millis(200));
     let client = builder.connect_timeout(Duration::from_millis(400)).build().unwrap();
     // The nodes know the scripts.
@@ -397,7 +397,7 @@ fn late_upgrade_never_shortens_the_lease() {
 fn lease_is_not_detached_while_an_upgrade_is_under_way() {
     let servers = Servers::start(3);
     let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait(TIMEOUT);
-    let client = builder.node_timeout(Duration::from_secs(2)).build().unwrap();
+    let client = builder.node_timeout(Duration::from_secs(6)).build().unwrap();
     assert!(wait(acquire(client.lock("r").shared()).release()));
     wait_until("no key is left", || servers.are_empty());
     servers.ask(json!({ "freeze": 2 }));

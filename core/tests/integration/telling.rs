@@ -150,7 +150,7 @@ fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
     let recorder = Recorder::begin_at(2);
     let client = Client::builder().nodes(["memory://abandoned"]).build().unwrap();
     let lock = client.lock("abandoned").wait(NOW);
-    let short = lock.clone().ttl(Duration::from_secs(2));
+    let short = lock.clone().ttl(Duration::from_secs(5));
     let lease = wait(short.acquire()).unwrap();
     let (fence, lost) = (lease.fence(), lease.lost());
     assert!(lease.abandon());
