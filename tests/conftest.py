@@ -52,11 +52,21 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def skewed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The path of a library that, when preloaded, shifts a program's wall clock."""
+    return build_library("skewed.c", tmp_path_factory.mktemp("skewed"))
+
+
+@pytest.fixture(scope="session")
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a library that, when preloaded, lets the look-up of the host hangs.test hang."""
+    return build_library("hanging.c", tmp_path_factory.mktemp("hanging"))
+
+
+def build_library(source: str, folder: Path) -> str:
+    """Compiles a library that can be preloaded, and returns its path."""
     if sys.platform != "linux":
         pytest.skip("needs LD_PRELOAD")
-    source = Path(__file__).resolve().parent / "skewed.c"
-    library = tmp_path_factory.mktemp("skewed") / "skewed.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    program, library = Path(__file__).resolve().parent / source, folder / "preloaded.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, program, "-ldl"], check=True)
     return str(library)
 
 

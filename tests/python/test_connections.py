@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -124,3 +127,36 @@ class _Web(socketserver.StreamRequestHandler):
         self.rfile.readline()
         self.wfile.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         self.rfile.read()  # To close with unread data would reset the connection.
+
+
+HANGS = """
+import contextlib, os, time, quorlock
+client = quorlock.Client(
+    [f"redis://hangs.test:{port}" for port in (1, 2, 3)], connect_timeout=0.05, wait=0
+)
+details, end = set(), time.monotonic() + 2
+while time.monotonic() < end:
+    try:
+        client.lock("r").acquire()
+    except quorlock.QuorumError as error:
+        details |= {node.detail for node in error.nodes}
+def name(task):
+    with contextlib.suppress(FileNotFoundError):
+        return open(f"/proc/self/task/{task}/comm").read().strip()
+tasks = [name(task) for task in os.listdir("/proc/self/task")]
+print(tasks.count("quorlock-lookup"), *details)
+os._exit(0)
+"""
+
+
+def test_a_name_service_that_hangs_costs_one_thread_for_each_name(hanging: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS],
+        env=os.environ | {"LD_PRELOAD": hanging},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("1 "), done.stdout
+    assert "50 ms" in done.stdout

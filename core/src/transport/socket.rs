@@ -2,19 +2,17 @@
 
 use crate::config::server::{Place, Server};
 use crate::config::tls;
+use crate::transport::lookup::look_up;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp;
 #[cfg(unix)]
 use tokio::net::{UnixStream, unix};
-use tokio::sync::oneshot;
 
 /// After this much silence, and then at this interval, the kernel probes whether the peer's machine
 /// is still reachable.
@@ -87,26 +85,6 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     options.set_tcp_user_timeout(Some(KEEPALIVE))?;
     Ok(socket)
-}
-
-/// Resolves a host name on a thread of its own, since that may block for long. It is not a blocking
-/// thread of tokio, because tokio panics if it cannot start one.
-async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    let (sender, receiver) = oneshot::channel();
-    let host = host.to_owned();
-    let look_up = move || {
-        let found = (&*host, port).to_socket_addrs().map(Iterator::collect);
-        // Sending fails if the caller does not wait any more.
-        let _ = sender.send(found);
-    };
-    let started = thread::Builder::new().name("quorlock-lookup".to_owned()).spawn(look_up);
-    started.map_err(|error| {
-        io::Error::other(format!("the host cannot be looked up without a thread: {error}"))
-    })?;
-    receiver.await.unwrap_or_else(|_| Err(io::Error::other("the look-up of the host panicked")))
 }
 
 /// A TLS stream that adds advice to its read errors: a server may reject the client's certificate
