@@ -134,10 +134,14 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     // A node that has not answered may hold the key, or have a request of the first process under way.
     let holders = (0..quorum.nodes()).filter(|node| !is_missing(node)).collect();
     let unanswered = (0..quorum.nodes()).filter(|node| !resumed.sound().contains(*node)).collect();
-    Ok(Lease::new(
-        renewer,
-        HeldLease::with(driver, grant, resumed, Requests { holders, unanswered }),
-    ))
+    let held = HeldLease::with(driver, grant, resumed, Requests { holders, unanswered });
+    let lease = Lease::new(renewer, held);
+    if driver.closing.is_cancelled() {
+        // `Client::close` may have missed this lease. Then another process may still resume it.
+        lease.let_go();
+        return Err(Error::closed().about(lease.resources()));
+    }
+    Ok(lease)
 }
 
 /// What the nodes know about a token.

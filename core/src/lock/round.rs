@@ -171,7 +171,11 @@ impl RunningRound {
                 }
             }
             let is_released = match &lease {
-                Some(lease) => lease.wait_if_released().await,
+                Some(lease) if lease.state().lease.is_released() => {
+                    self.cancel_unsent();
+                    lease.wait_if_released().await
+                }
+                Some(_) => false,
                 None => true,
             };
             if is_released {
@@ -189,6 +193,12 @@ impl RunningRound {
         if let Some(lease) = lease {
             repair(&driver, lease).await;
         }
+    }
+
+    /// Gives up the requests that wait for a connection. Later requests to their nodes would wait behind them, even while
+    /// nothing polls the round.
+    pub(crate) fn cancel_unsent(&mut self) {
+        self.votes.cancel_unsent();
     }
 
     /// Leaves the queue of a node that refused permits, although the round was won: waiters of other slots do not wait

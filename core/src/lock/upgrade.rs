@@ -44,6 +44,8 @@ impl Lease {
         if let Err(error) = held.begin_upgrade() {
             return Pending::ready(Err(error));
         }
+        // Its validity end may be earlier now than the renewer expects.
+        renewer.wake(held);
         let (sender, receiver) = oneshot::channel();
         let upgrading = upgrade(Arc::clone(held), Arc::clone(renewer), sender);
         match held.driver().begin(upgrading) {
@@ -130,6 +132,10 @@ async fn run(
         let new = HeldLease::new(&driver, grant, round.granted(), round.requests());
         let lease = Lease::new(renewer, Arc::clone(&new));
         driver.detach(round.finish(Some(new)));
+        // `Client::close` releases the leases it finds. It may have run before this lease was added.
+        if driver.closing.is_cancelled() {
+            return Err(Error::closed().about(&held.grant.resources));
+        }
         return Ok(Some(lease));
     }
     round.take_ready_answers();
@@ -149,7 +155,8 @@ async fn run(
 }
 
 /// Undoes the round, and waits until the nodes that can be reached have made the lease a reader again.
-async fn give_back(driver: &Arc<Driver>, held: &HeldLease, round: RunningRound) {
+async fn give_back(driver: &Arc<Driver>, held: &HeldLease, mut round: RunningRound) {
+    round.cancel_unsent();
     let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
     let subject = Arc::clone(&round.subject);
     #[cfg(test)]

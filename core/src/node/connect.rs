@@ -19,7 +19,7 @@ use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::events;
 use crate::transport::handshake::ServerInfo;
 use crate::transport::login::within;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,17 +27,71 @@ use std::time::Duration;
 const STUCK_AFTER: u32 = 3;
 
 impl Node {
-    pub(super) fn timed_out(self: &Arc<Self>, link: &Link) {
+    /// Records that a request got no answer within `waited`.
+    pub(super) fn timed_out(self: &Arc<Self>, link: &Arc<Link>, waited: Duration) {
         let timeouts = link.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-        let age = clock::now().since(link.since);
         // The minimum age keeps a node that is merely slower than the deadline from being
         // reconnected continually.
-        if timeouts >= STUCK_AFTER && age >= self.connect_timeout {
+        if clock::now().since(link.since) < self.connect_timeout {
+            return;
+        }
+        if timeouts >= STUCK_AFTER {
             let detail = format!("no answer to {timeouts} requests in a row");
             let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
             if self.transition(|state| state.is(link), LinkState::Down(failure.clone())) {
                 self.health.failed(self.address(), &failure);
             }
+        } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
+            runtime::detach(Self::replace(Arc::downgrade(self), Arc::downgrade(link)));
+        }
+    }
+
+    /// Opens a second connection while this one may be stuck, and switches to it. Three timeouts would take too long for
+    /// a lease that is renewed only twice before it ends.
+    ///
+    /// If the server itself is stuck, opening fails. The node then keeps the first connection, on which the server
+    /// answers as soon as it continues.
+    async fn replace(node: Weak<Self>, link: Weak<Link>) {
+        let (Some(node), Some(id)) =
+            (node.upgrade(), link.upgrade().map(|link| Arc::clone(&link.id)))
+        else {
+            return;
+        };
+        let mut state = node.state.subscribe();
+        let opened = tokio::select! {
+            biased;
+            // Once the state has changed, `connect` may run, and only it may then record what a server reports about
+            // itself.
+            _ = state.wait_for(|state| !state.has(&id)) => return,
+            opened = node.open_in_time() => opened,
+        };
+        let Some(link) = link.upgrade() else { return };
+        link.is_doubted.store(false, Ordering::Relaxed);
+        let mut new = match opened {
+            Ok(new) => new,
+            // That is recorded, and all votes fail until `connect` finds another server.
+            Err(failure) if failure.outcome == NodeOutcome::Duplicate => {
+                if node.transition(|state| state.is(&link), LinkState::Down(failure.clone())) {
+                    node.health.failed(node.address(), &failure);
+                }
+                return;
+            }
+            Err(_) => return,
+        };
+        // Nothing may be awaited before this: `keep_checking` of the new connection ends if the node uses another one.
+        let is_replaced = node.state.send_if_modified(|state| {
+            let is_current = state.is(&link);
+            if is_current {
+                std::mem::swap(state, &mut new);
+            }
+            is_current
+        });
+        if is_replaced {
+            events::disconnected(node.address());
+            node.health.connected(node.address());
+            node.counters.reconnects.up();
+            // They are sent again on the new connection, in time.
+            link.connection.give_up();
         }
     }
 
@@ -57,7 +111,7 @@ impl Node {
     }
 
     /// Changes the state to `to` if `from` accepts the current one, and then reconnects in the
-    /// background. Otherwise does nothing, so only one task connects at a time. Returns whether the
+    /// background. Otherwise does nothing, so only one task runs `connect` at a time. Returns whether the
     /// state was changed.
     pub(super) fn transition(
         self: &Arc<Self>,
@@ -84,13 +138,7 @@ impl Node {
         let (mut delay, longest) = RECONNECT_DELAY;
         while let Some(node) = node.upgrade() {
             let recovered = recovered(&node.endpoint.target);
-            let opening = async {
-                // A panic is a bug in quorlock or in a library that it uses.
-                let panicked = || Err(Failure::unreachable("connecting to it panicked"));
-                panics::contained(node.open()).await.unwrap_or_else(panicked)
-            };
-            let opened = within(node.connect_timeout, &node.endpoint.target, opening).await;
-            let state = opened.unwrap_or_else(LinkState::Down);
+            let state = node.open_in_time().await.unwrap_or_else(LinkState::Down);
             let failure = match &state {
                 LinkState::Down(failure) => Some(failure.clone()),
                 _ => None,
@@ -118,6 +166,15 @@ impl Node {
         }
     }
 
+    async fn open_in_time(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
+        let opening = async {
+            // A panic is a bug in quorlock or in a library that it uses.
+            let panicked = || Err(Failure::unreachable("connecting to it panicked"));
+            panics::contained(self.open()).await.unwrap_or_else(panicked)
+        };
+        within(self.connect_timeout, &self.endpoint.target, opening).await
+    }
+
     async fn open(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
         if let Target::Cluster(cluster) = &self.endpoint.target {
             let map = self.route(cluster, None).await?;
@@ -137,9 +194,10 @@ impl Node {
         let connection = NodeConnection::open(&self.endpoint.target, on_broken).await?;
         let info = connection.prepare().await?;
         self.record_server_info(info)?;
-        let (since, timeouts) = (clock::now(), AtomicU32::new(0));
+        let (since, timeouts, is_doubted) =
+            (clock::now(), AtomicU32::new(0), AtomicBool::new(false));
         let owner = self.owner.clone().map(|owner| owner as Weak<dyn Cluster>);
-        let link = Arc::new(Link { connection, id, since, timeouts, owner });
+        let link = Arc::new(Link { connection, id, since, timeouts, is_doubted, owner });
         if self.guard.is_some() || link.connection.uses_sentinels() {
             let (node, link) = (Arc::downgrade(self), Arc::downgrade(&link));
             runtime::serve(move || keep_checking(Weak::clone(&node), Weak::clone(&link)));

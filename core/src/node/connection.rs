@@ -120,6 +120,13 @@ impl NodeConnection {
         Ok(Some(info))
     }
 
+    /// Fails the requests in flight whose late answers do not matter.
+    pub(crate) fn give_up(&self) {
+        if let Self::Redis(redis) = self {
+            redis.connection.give_up(ReplySink::creates);
+        }
+    }
+
     /// Whether the node's URL still leads to this server; `None` if that cannot be determined now.
     pub(crate) async fn is_current(&self) -> Option<bool> {
         match self {

@@ -53,6 +53,8 @@ pub(crate) struct Done<'a> {
     pub(crate) began: Moment,
     /// The latency of the answer; `None` if there is none, or if the request was not sent.
     pub(crate) took: Option<Duration>,
+    /// The time limit of the answer.
+    pub(crate) patience: Duration,
     /// The connection that the request was sent on.
     pub(crate) route: Option<&'a Weak<dyn Route>>,
     pub(crate) answered: Answered,
@@ -261,6 +263,12 @@ impl ReplySink {
         if let Some(entry) = self.in_flight.lock().entries.get_mut(self.entry) {
             entry.node = node;
         }
+    }
+
+    /// Whether the answer matters even after its deadline.
+    pub(crate) fn creates(&self) -> bool {
+        let in_flight = self.in_flight.lock();
+        in_flight.entries.get(self.entry).is_some_and(|entry| entry.request.creates())
     }
 
     /// Counts a redirection. Returns `false` if there were too many.

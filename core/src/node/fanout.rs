@@ -95,7 +95,16 @@ impl FanOut {
         poll_fn(|context| self.in_flight.take_late(context.waker())).await
     }
 
+    /// Gives up the requests that still wait for a connection. Each counts as unanswered once the deadline has passed.
+    pub(crate) fn cancel_unsent(&mut self) {
+        self.unsent.clear();
+    }
+
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Received>> {
+        // Requests must not be sent after the deadline, even if this is polled late.
+        if !self.unsent.is_empty() && clock::now() >= self.sent.plus(self.patience) {
+            self.cancel_unsent();
+        }
         while let Poll::Ready(Some(())) = self.unsent.poll_next_unpin(context) {}
         let taken = match self.in_flight.take_answered(context.waker()) {
             Poll::Ready(Some(taken)) => taken,
@@ -104,8 +113,7 @@ impl FanOut {
                 return Poll::Pending;
             }
             Poll::Pending => {
-                // Requests that are still unsent must not be sent after the deadline.
-                self.unsent.clear();
+                self.cancel_unsent();
                 match self.in_flight.take_unanswered() {
                     Some(taken) => taken,
                     // The last answer has arrived in the meantime.
@@ -121,7 +129,9 @@ impl FanOut {
         let answered =
             answered.unwrap_or_else(|| Err(Failure::timeout("no answer", self.patience, was_sent)));
         let (began, route, position) = (self.began, route.as_ref(), node.position());
-        let answered = node.answered(Done { request: &request, began, took, route, answered });
+        let patience = self.patience;
+        let done = Done { request: &request, began, took, patience, route, answered };
+        let answered = node.answered(done);
         Poll::Ready(Some(Received { node: position, answered, in_order }))
     }
 }

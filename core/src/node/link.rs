@@ -13,7 +13,7 @@ use crate::transport::cluster::Redirect;
 use quorlock_protocol::Moment;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::fmt;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Weak};
 
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(crate) struct Link {
     pub(super) id: Arc<()>,
     pub(super) since: Moment,
     pub(super) timeouts: AtomicU32,
+    /// Whether another connection is being opened that may replace this one.
+    pub(super) is_doubted: AtomicBool,
     /// The cluster that the server belongs to, if any.
     pub(super) owner: Option<Weak<dyn Cluster>>,
 }

@@ -341,10 +341,12 @@ impl Peer for Node {
     }
 
     fn answered(self: Arc<Self>, done: Done<'_>) -> Answered {
-        let Done { request, began, took, route, answered } = done;
+        let Done { request, began, took, patience, route, answered } = done;
         if let Some(link) = route.and_then(|route| self.link(route)) {
             match &answered {
-                Err(failure) if failure.outcome == NodeOutcome::Timeout => self.timed_out(&link),
+                Err(failure) if failure.outcome == NodeOutcome::Timeout => {
+                    self.timed_out(&link, patience);
+                }
                 Err(failure) if failure.outcome == NodeOutcome::Readonly => self.demoted(&link),
                 Err(failure) if failure.is_transport() => self.broken(&link),
                 _ => link.timeouts.store(0, Ordering::Relaxed),

@@ -205,6 +205,21 @@ impl<R: Receive> Connection<R> {
         Ok(())
     }
 
+    /// Fails the requests in flight for which `is_needed` returns `false`. The connection stays open for the others.
+    pub(crate) fn give_up(&self, is_needed: impl Fn(&R) -> bool) {
+        let mut out = self.0.out();
+        let is_given_up = |recipient: &&mut Recipient<R>| match recipient {
+            Recipient::Request(request) => !is_needed(request),
+            _ => false,
+        };
+        let given_up = out.recipients.iter_mut().filter(is_given_up);
+        let given_up: Vec<_> =
+            given_up.map(|recipient| std::mem::replace(recipient, Recipient::Nobody)).collect();
+        drop(out);
+        let error = broken(io::ErrorKind::ConnectionAborted.into());
+        given_up.into_iter().for_each(|recipient| recipient.receive(Err(error.clone())));
+    }
+
     fn put(
         &self,
         out: MutexGuard<'_, PipelineState<Recipient<R>>>,

@@ -2,8 +2,9 @@
 
 use crate::servers::{Proxy, Servers};
 use crate::{wait, wait_until};
-use quorlock::{Client, ErrorCode, NodeOutcome};
+use quorlock::{Client, ErrorCode, NodeOutcome, NodeState};
 use serde_json::json;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -187,6 +188,29 @@ fn connections_cut_while_idle_cost_no_error() {
             wait_until("the client has reconnected", || servers.connections(server) == 2);
         }
     }
+}
+
+/// The acquire of a lock that was released meanwhile keeps no other request from a node that is being connected.
+#[test]
+fn a_node_that_connects_late_is_used_at_once() {
+    let servers = Servers::start(5);
+    let (late, slow) = (servers.proxy(4), servers.proxy(3));
+    let urls = servers.urls[..3].iter().chain([&slow.url, &late.url]);
+    let builder = Client::builder().nodes(urls).ttl(LONG).node_timeout(Duration::from_secs(4));
+    let client = builder.connect_timeout(Duration::from_secs(20)).build().unwrap();
+    late.mode("hold");
+    wait(client.status("r")).unwrap();
+    slow.delay(1.5);
+    // The vote of the slow node arrives after the release.
+    assert!(wait(wait(client.lock("r").acquire()).unwrap().release()));
+    thread::sleep(Duration::from_millis(1700));
+    late.mode("pass");
+    wait_until("it is connected", || client.stats().nodes[4].state == NodeState::Up);
+    slow.delay(0.0);
+    for node in 0..2 {
+        servers.ask(json!({ "kill": node }));
+    }
+    assert!(wait(wait(client.lock("s").wait(NOW).acquire()).unwrap().release()));
 }
 
 #[test]

@@ -75,6 +75,33 @@ fn a_concurrent_release_is_not_reported_as_a_loss() {
 }
 
 #[test]
+fn a_client_closed_during_an_upgrade_leaves_no_lease() {
+    for _ in 0..5_000 {
+        let client = Client::builder().nodes(["memory://closed-upgrading"]).build().unwrap();
+        let lease = wait(client.lock("r").shared().acquire()).unwrap();
+        let both = Arc::new(Barrier::new(2));
+        let upgrading = {
+            let both = Arc::clone(&both);
+            thread::spawn(move || {
+                both.wait();
+                wait(lease.try_upgrade())
+            })
+        };
+        both.wait();
+        wait(client.close());
+        match upgrading.join().unwrap() {
+            Ok(upgraded) => {
+                let lease = upgraded.expect("there is no other reader");
+                assert!(!lease.is_valid(), "closing must end the client's leases");
+            }
+            Err(error) => {
+                assert!(matches!(error.code(), ErrorCode::Closed | ErrorCode::LeaseLost));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_client_closed_during_its_first_acquire_leaves_no_lease() {
     for _ in 0..5_000 {
         let client = Client::builder().nodes(["memory://closed-early"]).build().unwrap();

@@ -393,6 +393,25 @@ fn late_upgrade_never_shortens_the_lease() {
     wait_until("no key is left", || servers.are_empty());
 }
 
+/// An upgrade shortens the lease to its ttl.
+#[test]
+fn loss_during_an_upgrade_is_reported_when_the_lease_ends() {
+    let servers = Servers::start(3);
+    let ttl = Duration::from_secs(3);
+    let builder = Client::builder().nodes(&servers.urls).ttl(ttl).auto_extend(false);
+    let client = builder.node_timeout(TIMEOUT).build().unwrap();
+    let (lease, other) = (client.lock("r").shared(), client.lock("r").shared());
+    let (lease, _other) = (acquire(lease), acquire(other.ttl(LONG)));
+    assert!(wait(lease.extend(Some(LONG))).is_ok());
+    // From then on, the renewer expects the end of the extension.
+    thread::sleep(ttl + Duration::from_millis(500));
+    servers.ask(json!({ "freeze": 2 }));
+    let _upgrading = lease.try_upgrade();
+    assert_eq!(wait(lease.lost()).unwrap().code(), ErrorCode::LeaseLost);
+    assert_eq!(client.stats().losses, 1);
+    servers.ask(json!({ "thaw": 2 }));
+}
+
 #[test]
 fn lease_is_not_detached_while_an_upgrade_is_under_way() {
     let servers = Servers::start(3);

@@ -141,6 +141,38 @@ fn a_majority_that_comes_back_in_time_saves_the_lease() {
     assert!(wait(lease.release()));
 }
 
+/// A firewall that has lost its state drops everything on the open connections, and tells nobody. `is_busy`: whether
+/// another acquire waits for its votes meanwhile.
+fn survive_stuck_connections(is_busy: bool) {
+    let servers = Servers::start(3);
+    let proxies: Vec<_> = (0..3).map(|server| servers.proxy(server)).collect();
+    let urls = proxies.iter().map(|proxy| proxy.url.clone());
+    let (ttl, connect_timeout) = (Duration::from_secs(9), Duration::from_secs(2));
+    let builder = Client::builder().nodes(urls).ttl(ttl).connect_timeout(connect_timeout);
+    let client = builder.node_timeout(ttl).build().unwrap();
+    let lease = wait(client.lock("r").acquire()).unwrap();
+    // A connection younger than `connect_timeout` is not replaced.
+    hold(&lease, connect_timeout + Duration::from_millis(500));
+    proxies.iter().for_each(|proxy| proxy.mode("hold_open"));
+    let other = is_busy.then(|| client.lock("s").acquire());
+    hold(&lease, ttl + Duration::from_secs(1));
+    drop(other);
+    assert!(wait(lease.release()));
+    assert!(client.stats().nodes.iter().all(|node| node.reconnects == 1));
+    proxies.iter().for_each(|proxy| proxy.mode("pass"));
+    wait_until("no key is left", || servers.are_empty());
+}
+
+#[test]
+fn stuck_connections_do_not_end_a_lease() {
+    survive_stuck_connections(false);
+}
+
+#[test]
+fn stuck_connections_with_votes_under_way_do_not_end_a_lease() {
+    survive_stuck_connections(true);
+}
+
 #[test]
 fn constantly_breaking_connections_do_not_end_a_lease() {
     let servers = Servers::start(3);

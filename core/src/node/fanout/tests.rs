@@ -12,6 +12,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use quorlock_protocol::Turns;
 use redis::RedisError;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -174,5 +175,26 @@ fn request_that_found_no_room_counts_as_unsent() {
         sink.mark_unsent();
         let failure = fan_out.received().await.unwrap().answered.unwrap_err();
         assert!(!failure.sent && !fan_out.has_late());
+    });
+}
+
+#[test]
+fn request_is_not_sent_after_the_deadline_if_the_fan_out_is_polled_late() {
+    let node = Node::connected();
+    run(async {
+        let mut fan_out = FanOut::new(&Arc::default(), clock::now(), Duration::ZERO, 1);
+        let sink = sink(&mut fan_out, &node, acquire());
+        let is_sent = Arc::new(AtomicBool::new(false));
+        let sent = Arc::clone(&is_sent);
+        fan_out.unsent.push(
+            async move {
+                let _sink = sink;
+                sent.store(true, Ordering::Relaxed);
+            }
+            .boxed(),
+        );
+        let received = fan_out.received().await.unwrap();
+        assert_eq!(received.answered.unwrap_err().outcome, NodeOutcome::Timeout);
+        assert!(!is_sent.load(Ordering::Relaxed));
     });
 }
