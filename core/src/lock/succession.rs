@@ -125,7 +125,7 @@ pub(crate) async fn hand_over(
     let (driver, keys) = (Arc::clone(held.driver()), Arc::clone(&held.grant.subject.keys));
     let resource = held.grant.resources.first().map(String::as_str).unwrap_or_default();
     let channel = candidate_channel(&driver.options.key_prefix, resource, &successor);
-    // Until then at least, no key of the detached lease expires on a node that has it.
+    // No key of the detached lease expires before this, unless `max_hold` ends the lease first.
     let kept_until = term.end(clock::now());
     let detaching = async {
         if !has_listener(&driver, &keys, &channel).await {
@@ -147,6 +147,7 @@ pub(crate) async fn hand_over(
         Ok(Some(Err(error))) => Err(error),
         Ok(Some(Ok(detached))) => {
             let text = detached.into_text();
+            let kept_until = kept_until.min(held.state().lease.end());
             let transferring = transfer(&driver, &held, &channel, &text, kept_until);
             let taken = driver.closing.run_until_cancelled(transferring).await.unwrap_or(false);
             if taken {

@@ -145,6 +145,22 @@ fn successor_that_cannot_adopt_costs_the_time_of_the_hand_over() {
 }
 
 #[test]
+fn lease_that_ends_with_max_hold_is_not_taken_for_handed_over() {
+    let servers = Servers::start(3);
+    let leading = candidate(&servers, "a").max_hold(Duration::from_secs(3));
+    let leader = wait(leading.next()).unwrap();
+    // It has other addresses of the nodes, so the text of the lease is not valid there.
+    let proxies: Vec<_> = (0..3).map(|server| servers.proxy(server)).collect();
+    let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url.clone()).collect();
+    let elsewhere = Client::builder().nodes(&urls).ttl(LONG).build().unwrap();
+    let stranger = elsewhere.elect("r").holder("b").next();
+    wait_for_listener(&servers, "b", true);
+    let handing = leader.hand_over("b", LONG);
+    assert!(wait(stranger).unwrap().fence() > leader.fence());
+    assert!(!wait(handing).unwrap(), "it was elected like any other");
+}
+
+#[test]
 fn forged_messages_elect_nobody() {
     let servers = Servers::start(3);
     let leader = wait(candidate(&servers, "a").next()).unwrap();
