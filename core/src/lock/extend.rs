@@ -32,13 +32,16 @@ pub(crate) struct ExtensionBatch {
 }
 
 impl ExtensionBatch {
-    /// Sends EXTEND to all nodes. All items must belong to the same client.
+    /// Sends EXTEND to all nodes. All items must belong to the same client, and have the same ttl: the request waits as
+    /// long as its ttl allows.
     ///
     /// # Panics
     ///
     /// If `items` is empty.
     pub(crate) fn start(items: Vec<PendingExtension>) -> Self {
         let driver = Arc::clone(items[0].lease.driver());
+        let ttl = |item: &PendingExtension| item.lease.grant.term.ttl;
+        debug_assert!(items.iter().all(|item| ttl(item) == ttl(&items[0])));
         let locks = items
             .iter()
             .map(|PendingExtension { lease, extension, .. }| lease.extend_target(extension));

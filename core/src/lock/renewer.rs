@@ -221,18 +221,23 @@ impl Renewer {
             };
             lock(&self.schedule).set_wake(id, wake);
         }
+        renewals.sort_by_cached_key(|due| self.batch_key(due));
         self.renew(&renewals);
         let mut schedule = lock(&self.schedule);
         schedule.next_wake = schedule.wakes.first().map(|(moment, _)| *moment);
         schedule.next_wake
     }
 
+    /// Returns what leases must have in common to share a request: it waits equally long for all of them, and on a Redis
+    /// Cluster all of its keys must be in one slot.
+    fn batch_key(&self, (_, lease): &Due) -> (Duration, Option<u16>) {
+        (lease.grant.term.ttl, self.driver.has_cluster.then(|| lease.slot()))
+    }
+
     /// Renews these leases in batches, one after the other.
     fn renew(self: &Arc<Self>, leases: &[Due]) {
-        // On a Redis Cluster, all keys of a request must be in one slot.
-        let has_cluster = self.driver.has_cluster;
-        let fit = |one: &Due, next: &Due| !has_cluster || one.1.slot() == next.1.slot();
-        let batches = leases.chunk_by(fit).flat_map(|leases| leases.chunks(BATCH));
+        let batches = leases.chunk_by(|one, next| self.batch_key(one) == self.batch_key(next));
+        let batches = batches.flat_map(|leases| leases.chunks(BATCH));
         let ttl = leases.iter().map(|(_, lease)| lease.grant.term.ttl).min().unwrap_or_default();
         let pause = Upkeep::pause(ttl, batches.clone().count().try_into().unwrap_or(u32::MAX));
         for (number, batch) in (0..).zip(batches) {
