@@ -1,4 +1,4 @@
-"""Repeats a short chaos run until everything that it is for has happened.
+"""Repeats a short chaos run until it has exercised everything that it must exercise.
 
 Faults and clients meet by chance, so one run of 15 s may leave something out. No run may have a
 violation.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The time to wait for the remaining sentinels once a majority has answered but does not agree.
+// Longer in unit tests, which a loaded machine may delay.
 const STRAGGLERS: Duration = Duration::from_millis(if cfg!(test) { 1_000 } else { 100 });
 
 /// A connection to the master.

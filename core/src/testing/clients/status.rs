@@ -3,7 +3,7 @@
 
 use crate::command::token::Token;
 use crate::error::NodeOutcome;
-use crate::{Client, NodeStatus, State, Status};
+use crate::{Client, ErrorCode, NodeStatus, State, Status};
 use quorlock_protocol::Quorum;
 use std::time::Duration;
 
@@ -124,6 +124,8 @@ fn force_release_deletes_only_the_token_that_was_seen() {
     let released = client.force_release(&held).wait(PATIENCE).unwrap().unwrap();
     assert!(released.iter().all(|node| node.outcome == NodeOutcome::Confirmed));
     assert_eq!((status().state, status().fence), (State::Free, held.fence));
+    let error = lease.extend(None).wait(PATIENCE).unwrap().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LeaseLost);
     assert!(lease.lost().wait(PATIENCE).unwrap().is_some());
 
     let forgotten = client.forget("r").wait(PATIENCE).unwrap().unwrap();
