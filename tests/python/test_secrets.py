@@ -120,6 +120,25 @@ def test_working_nodes_show_no_secrets(
     assert is_hidden(caplog.text, [vars(record) for record in caplog.records])
 
 
+@pytest.mark.parametrize("disabled", ["HELLO", "EVALSHA"])
+def test_commands_that_a_server_quotes_show_no_secrets(
+    start_servers: Callable[..., Servers], caplog: pytest.LogCaptureFixture, disabled: str
+) -> None:
+    caplog.set_level(logging.NOTSET)
+    servers = start_servers(1, password=PASSWORD, args=["--rename-command", disabled, ""])
+    holder = f"web-{MARK}"  # a part of the token
+    with quorlock.Client(servers.urls, wait=0, holder=holder) as client:
+        with pytest.raises(quorlock.QuorumError) as caught:
+            client.lock("r").acquire()
+        [node] = caught.value.nodes
+        assert node.outcome == "refused"
+        assert f"unknown command '{disabled}'" in node.detail
+        assert ("use Redis 6.2 or later" in node.detail) == (disabled == "HELLO")
+        check(caught.value)
+        report = client.doctor()
+        assert is_hidden(report, repr(report), client.stats(), caplog.text)
+
+
 PROGRAM = """
 import sys, quorlock
 url = sys.stdin.read()

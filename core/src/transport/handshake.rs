@@ -45,6 +45,9 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     if is_plain && (is_strange || has_gone) {
         failure.detail += ", and if it speaks TLS on this port, use a URL with TLS (rediss)";
     }
+    if failure.detail.contains("unknown command") && failure.detail.contains("HELLO") {
+        failure.detail += ": use Redis 6.2 or later, or Valkey";
+    }
     if failure.detail.contains("WRONGPASS") {
         failure.detail += &rejected(&server.login);
     }
@@ -119,6 +122,8 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
         _ if error.kind() == ErrorKind::Parse => NONSENSE.to_owned(),
         _ => error.to_string(),
     };
+    // An unknown command is quoted with its arguments, among which are passwords and tokens.
+    let detail = detail.split(", with args beginning with").next().unwrap_or_default().to_owned();
     // Errors of a server have a code; connection errors do not.
     let refused = error.code().is_some()
         || matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported);
