@@ -5,7 +5,7 @@
 //! several hosts. No error message may quote a password.
 
 use percent_encoding::percent_decode_str;
-use url::{Host, form_urlencoded};
+use url::Host;
 
 /// The decoded parts of a URL.
 pub(crate) struct Url {
@@ -57,7 +57,14 @@ impl Url {
             password: non_empty(password),
             hosts,
             path: decoded(path.strip_prefix('/').unwrap_or(path))?,
-            parameters: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            parameters: query
+                .split('&')
+                .filter(|parameter| !parameter.is_empty())
+                .map(|parameter| {
+                    let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+                    Ok((decoded(name)?, decoded(value)?))
+                })
+                .collect::<Result<_, String>>()?,
         })
     }
 
