@@ -65,6 +65,19 @@ impl Failure {
         Self { detail: format!("{place}: {}", self.detail), ..self }
     }
 
+    /// Whether another server may have taken over from the one that this is about.
+    pub(crate) fn may_have_moved(&self) -> bool {
+        use NodeOutcome::{Misconf, Noperm, Oom, Refused};
+        match self.outcome {
+            Oom | Misconf | Noperm => false,
+            Refused => {
+                let codes = ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"];
+                codes.iter().any(|code| self.detail.starts_with(code))
+            }
+            _ => true,
+        }
+    }
+
     /// Whether the connection failed, as opposed to the node answering with an error.
     pub(crate) fn is_transport(&self) -> bool {
         use NodeOutcome::{Disconnected, Timeout, Unreachable};

@@ -352,7 +352,7 @@ impl Peer for Node {
                 _ => link.timeouts.store(0, Ordering::Relaxed),
             }
         }
-        if answered.is_err()
+        if answered.as_ref().is_err_and(Failure::may_have_moved)
             && let Some(cluster) = self.owner.as_ref().and_then(Weak::upgrade)
         {
             cluster.stale.send_replace(());
