@@ -265,6 +265,19 @@ def test_checks_without_permission_are_warnings(
     found = examine(deny(servers[0], "-config"))
     assert levels(found) == {"persistence": "warning"}
     assert found["persistence"].message == "not permitted to look"
+    # Nobody may give this permission in most managed services.
+    assert levels(examine(deny(servers[0], "-config"), restart_guard=60)).keys() <= {"restart"}
+
+
+def test_disabled_commands_are_missing_permissions(start_servers: Callable[..., Servers]) -> None:
+    disabled = [word for name in ("SCRIPT", "SUBSCRIBE") for word in ("--rename-command", name, "")]
+    servers = start_servers(1, args=[*DURABLE, *disabled])
+    found = examine(servers.urls)
+    assert levels(found) == {"permissions": "warning"}
+    assert "SCRIPT LOAD: the first use of each script" in found["permissions"].message
+    assert "SUBSCRIBE: waiters are not notified" in found["permissions"].message
+    with quorlock.Client(servers.urls) as client, client.lock("r", wait=20):
+        pass
 
 
 def test_high_latency_is_reported(start_servers: Callable[..., Servers]) -> None:

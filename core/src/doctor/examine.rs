@@ -159,6 +159,12 @@ impl Examined {
         examined
     }
 
+    /// How long the server has had its data: since it started, or since the sentinels have named it.
+    pub(super) fn age(&self) -> Option<Duration> {
+        let uptime = self.diagnosis.uptime_seconds.map(Duration::from_secs)?;
+        Some(uptime.min(self.named_for.unwrap_or(Duration::MAX)))
+    }
+
     pub(super) fn is_memory(&self) -> bool {
         self.diagnosis.kind.as_deref() == Some("memory")
     }
@@ -307,7 +313,7 @@ async fn try_commands(
     // SUBSCRIBE is tried separately from the other commands, because its answer is a push message.
     let permission = match subscribe(connection, &channel).await {
         Ok(()) => Permission::Allowed,
-        Err(error) if failure(&error, true).outcome == NodeOutcome::Noperm => Permission::Denied,
+        Err(error) if is_denied(&failure(&error, true)) => Permission::Denied,
         Err(error) => return Err(error),
     };
     examined.diagnosis.permissions.insert("SUBSCRIBE", permission);
@@ -359,6 +365,13 @@ fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
     tries.into_iter().unzip()
 }
 
+/// Whether the user may not run the command, or nobody: an operator has disabled it.
+fn is_denied(failure: &Failure) -> bool {
+    let detail = failure.detail.to_ascii_lowercase();
+    let is_disabled = detail.contains("unknown command") || detail.contains("unknown subcommand");
+    failure.outcome == NodeOutcome::Noperm || is_disabled
+}
+
 /// Stores in `examined` what the replies to [`tries`] say about permissions and refusals.
 fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>) {
     for (name, reply) in names.into_iter().zip(replies) {
@@ -366,13 +379,11 @@ fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>
         let permission = permissions.entry(name).or_insert(Permission::Allowed);
         let Err(error) = reply.extract_error() else { continue };
         let failure = failure(&error, true);
-        match failure.outcome {
-            NodeOutcome::Noperm => *permission = Permission::Denied,
-            // A user who is not permitted to load scripts gets NOSCRIPT from EVALSHA. That is not a
-            // problem.
-            _ if error.code() == Some("NOSCRIPT") => {}
-            _ if examined.refusal.is_none() => examined.refusal = Some(failure),
-            _ => {}
+        if is_denied(&failure) {
+            *permission = Permission::Denied;
+        } else if error.code() != Some("NOSCRIPT") {
+            // A user who is not permitted to load scripts gets NOSCRIPT from EVALSHA. That is not a problem.
+            examined.refusal.get_or_insert(failure);
         }
     }
 }

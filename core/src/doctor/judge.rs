@@ -21,8 +21,9 @@ pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
 /// Commands that quorlock can do without, each list after the consequence of not having them.
-const OPTIONAL: [(&str, &[&str]); 3] = [
-    ("restarts and duplicate nodes may go unnoticed", &["INFO", "SCRIPT LOAD"]),
+const OPTIONAL: [(&str, &[&str]); 4] = [
+    ("restarts and duplicate nodes may go unnoticed", &["INFO"]),
+    ("the first use of each script takes one more round trip", &["SCRIPT LOAD"]),
     (
         "waiters are not notified when a lock is released, and retry at random intervals",
         &["PUBLISH", "SUBSCRIBE", "ZADD", "ZRANGE", "ZRANK", "ZREM"],
@@ -108,7 +109,7 @@ fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
         clock(node),
         ok("database", format!("number {}; all clients must use the same", node.database)),
     ]);
-    findings.extend(restart(node, options));
+    findings.extend(restart(examined, options));
     findings
 }
 
@@ -252,7 +253,15 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
                         HumanDuration(guard)
                     ),
                 ),
-                _ => warning("replication", format!("{shown}: {LACKS}"), advice),
+                Some(_) => warning(
+                    "replication",
+                    format!(
+                        "{shown}: {LACKS}; restart_guard does not help clients that start after the \
+                         failover"
+                    ),
+                    "use independent masters without failover",
+                ),
+                None => warning("replication", format!("{shown}: {LACKS}"), advice),
             }
         }
         (Some("master"), _) => ok("replication", "an independent master"),
@@ -330,7 +339,10 @@ fn memory(node: &NodeDiagnosis) -> Finding {
 fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
     let shown = match (node.appendonly, node.appendfsync.as_deref()) {
         (None, _) => return unseen("persistence", "INFO"),
-        (Some(true), None) => return unseen("persistence", "CONFIG GET"),
+        (Some(true), None) if options.restart_guard.is_none() => {
+            return unseen("persistence", "CONFIG GET");
+        }
+        (Some(true), None) => "appendonly is on; appendfsync cannot be read".to_owned(),
         (Some(true), Some("always")) => {
             return ok("persistence", "appendonly is on, and every write is synced to disk");
         }
@@ -374,21 +386,20 @@ pub(super) fn guard_left(uptime: Duration, options: &Options) -> Duration {
     guard.counts_from().since(now)
 }
 
-/// Whether the restart guard keeps the node from voting because of its uptime.
-pub(super) fn is_young(node: &NodeDiagnosis, options: &Options) -> bool {
-    let uptime = node.uptime_seconds.map(Duration::from_secs);
-    uptime.is_some_and(|uptime| !guard_left(uptime, options).is_zero())
+/// Whether the restart guard keeps the server from voting because of its age.
+pub(super) fn is_young(server: &Examined, options: &Options) -> bool {
+    server.age().is_some_and(|age| !guard_left(age, options).is_zero())
 }
 
-fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
+fn restart(server: &Examined, options: &Options) -> Option<Finding> {
     let guard = options.restart_guard?;
-    let Some(uptime) = node.uptime_seconds else {
+    let Some(age) = server.age() else {
         let message = "not permitted to look: after each new connection, the node cannot vote for \
                        the length of restart_guard";
         let advice = "allow the user of this client to run INFO";
         return Some(warning("restart", message, advice));
     };
-    let left = guard_left(Duration::from_secs(uptime), options);
+    let left = guard_left(age, options);
     if left.is_zero() {
         return Some(ok(
             "restart",
@@ -397,7 +408,12 @@ fn restart(node: &NodeDiagnosis, options: &Options) -> Option<Finding> {
     }
     Some(warning(
         "restart",
-        format!("it has been up for {uptime} s: it does not vote yet"),
+        match server.named_for {
+            Some(named) if named == age => {
+                format!("the sentinels have named it for {} s: it does not vote yet", age.as_secs())
+            }
+            _ => format!("it has been up for {} s: it does not vote yet", age.as_secs()),
+        },
         format!(
             "wait for {}, until restart_guard ({}) has passed",
             HumanDuration(left),
@@ -422,9 +438,26 @@ fn clock(node: &NodeDiagnosis) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::guard_left;
+    use super::{guard_left, is_young, restart};
     use crate::config::options::Options;
+    use crate::doctor::diagnosis::Level;
+    use crate::doctor::examine::Examined;
     use std::time::Duration;
+
+    /// A replica that was promoted has been up for long, and may lack locks of the old master.
+    #[test]
+    fn a_server_is_young_for_as_long_as_the_sentinels_have_named_it() {
+        let second = Duration::from_secs(1);
+        let mut server = Examined { named_for: Some(5 * second), ..Examined::default() };
+        server.diagnosis.uptime_seconds = Some(100_000);
+        let options = Options { restart_guard: Some(30 * second), ..Options::default() };
+        assert!(is_young(&server, &options));
+        let finding = restart(&server, &options).expect("there is a guard");
+        assert!(finding.message.contains("the sentinels have named it for 5 s"), "{finding:?}");
+        server.named_for = Some(60 * second);
+        assert!(!is_young(&server, &options));
+        assert_eq!(restart(&server, &options).expect("there is a guard").level, Level::Ok);
+    }
 
     /// The guard allows for the drift of the clocks, and for uptimes in whole seconds.
     #[test]

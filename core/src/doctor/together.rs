@@ -38,8 +38,7 @@ fn size(quorum: Quorum) -> Finding {
 }
 
 fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Finding {
-    let can_vote =
-        |server: &Examined| obstacle(server).is_none() && !is_young(&server.diagnosis, options);
+    let can_vote = |server: &Examined| obstacle(server).is_none() && !is_young(server, options);
     // Duplicate nodes count as one vote.
     let is_first = |node: usize| duplicate_of(nodes, node).is_none();
     let able = nodes.iter().enumerate().filter(|(_, servers)| servers.iter().all(can_vote));

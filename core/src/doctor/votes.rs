@@ -11,7 +11,6 @@ use crate::error::duration::HumanDuration;
 use crate::error::{Error, NodeOutcome, NodeReport, Result, same_server};
 use crate::runtime::timer::timeout;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::time::Duration;
 
 /// Reports for each node whether it can vote; see `Client::votes`.
 pub(crate) async fn votes(
@@ -70,8 +69,7 @@ fn obstacle_of(servers: &[Examined], options: &Options) -> Option<Failure> {
 /// Returns why the restart guard keeps a server from voting. As in `node`, the guard starts with
 /// the connection if the server does not report its uptime.
 fn guard(server: &Examined, options: &Options) -> Option<Failure> {
-    let uptime = Duration::from_secs(server.diagnosis.uptime_seconds.unwrap_or_default());
-    let left = guard_left(uptime.min(server.named_for.unwrap_or(Duration::MAX)), options);
+    let left = guard_left(server.age().unwrap_or_default(), options);
     (!left.is_zero() && !server.is_memory()).then(|| Failure {
         outcome: NodeOutcome::Guarded,
         detail: format!(
