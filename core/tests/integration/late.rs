@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
-/// The ttl of the locks. The client stops trying to deliver an UNDO a little later than this.
-const TTL: Duration = Duration::from_millis(800);
+/// The ttl of the locks. The client stops trying to deliver an UNDO a little later than this, which must be longer than the
+/// longest pause before it connects again.
+const TTL: Duration = Duration::from_secs(3);
 
 /// The number of locks that a test acquires: enough that the connections are replaced while some of the
 /// requests are in flight.
