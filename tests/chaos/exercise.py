@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,15 @@ RUNS = 5
 
 Happened = dict[str, bool]
 """Whether each thing happened in a run."""
+
+
+def counted(figures: dict[str, Any], wanted: dict[str, Iterable[str]]) -> Happened:
+    """Whether each of these figures, in its group, was counted at all."""
+    return {
+        f"{group}: {name}": figures[group].get(name, 0) > 0
+        for group, names in wanted.items()
+        for name in names
+    }
 
 
 def exercise(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chaos.check import KINDS_OF_OVERLAP
-from chaos.exercise import SEED, Happened, exercise
+from chaos.exercise import SEED, Happened, counted, exercise
 from chaos.faults import DAEMON_FAULTS, LAYERS, NETWORK_FAULTS, storms
 from chaos.network import why_not
 from chaos.run import report, run
@@ -30,23 +31,19 @@ def happened(figures: dict[str, Any]) -> Happened:
     """Whether a run has exercised each kind of lock, wait and fault, in all languages."""
     languages = ("Python", "Node.js", "Rust")
     kinds = LAYERS.keys() - NETWORK_FAULTS.keys() - DAEMON_FAULTS.keys()
-    wanted = {
+    wanted: dict[str, Iterable[str]] = {
         "acquisitions": languages,
         "two resources": languages,
         "shared": (*languages, "together", "downgraded", "upgraded"),
         "permits": (*languages, "several", "all held"),
-        "hand-overs": tuple(" to ".join(pair) for pair in permutations(languages, 2)),
+        "hand-overs": [" to ".join(pair) for pair in permutations(languages, 2)],
         "elections": ("handed over", "released", "observed"),
-        "faults": tuple(kinds),
+        "faults": kinds,
         "waits": ("unlimited", "cancelled", "ended by a kill"),
         "clients hit while": ("waiting",),
         "register": ("writes",),
     }
-    return {
-        f"{group}: {name}": figures[group].get(name, 0) > 0
-        for group, names in wanted.items()
-        for name in names
-    }
+    return counted(figures, wanted)
 
 
 def test_there_is_no_violation_when_packets_are_lost(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos.exercise import Happened, exercise
+from chaos.exercise import Happened, counted, exercise
 from chaos.faults import LAYERS, NETWORK_FAULTS
 from chaos.history import language
 from chaos.run import report, run
@@ -39,20 +40,15 @@ def test_there_is_no_violation_through_a_daemon(tmp_path: Path) -> None:
 def happened(figures: dict[str, Any]) -> Happened:
     """Whether a run has exercised each kind of lock and fault, in all languages."""
     kinds = LAYERS.keys() - NETWORK_FAULTS.keys()
-    wanted = {
+    wanted: dict[str, Iterable[str]] = {
         "acquisitions": LANGUAGES,
         "two resources": LANGUAGES,
         "shared": LANGUAGES,
         "permits": LANGUAGES,
-        "faults": tuple(kinds),
-    }
-    each = {
-        f"{group}: {name}": figures[group].get(name, 0) > 0
-        for group, names in wanted.items()
-        for name in names
+        "faults": kinds,
     }
     hand_overs = figures["hand-overs"]
-    return each | {
+    return counted(figures, wanted) | {
         "a client with a daemon adopted": handed_over(hand_overs, NATIVE, THROUGH_DAEMON) > 0,
         "a client without one adopted": handed_over(hand_overs, THROUGH_DAEMON, NATIVE) > 0,
         "a daemon was killed while a client held": bool(figures["disconnected"]),

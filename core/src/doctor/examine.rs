@@ -15,7 +15,7 @@ use crate::runtime::random;
 use crate::runtime::timer::timeout;
 use crate::transport::cluster::{Shard, no_master};
 use crate::transport::connection::{Connection, Nobody};
-use crate::transport::handshake::failure;
+use crate::transport::handshake::{failure, is_unknown_command};
 use crate::transport::login::within;
 use crate::transport::subscription::{reach, subscribe};
 use futures_util::future::join_all;
@@ -367,9 +367,7 @@ fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
 
 /// Whether the user may not run the command, or nobody: an operator has disabled it.
 fn is_denied(failure: &Failure) -> bool {
-    let detail = failure.detail.to_ascii_lowercase();
-    let is_disabled = detail.contains("unknown command") || detail.contains("unknown subcommand");
-    failure.outcome == NodeOutcome::Noperm || is_disabled
+    failure.outcome == NodeOutcome::Noperm || is_unknown_command(failure)
 }
 
 /// Stores in `examined` what the replies to [`tries`] say about permissions and refusals.

@@ -221,8 +221,7 @@ impl Renewer {
             };
             lock(&self.schedule).set_wake(id, wake);
         }
-        renewals.sort_by_cached_key(|due| self.batch_key(due));
-        self.renew(&renewals);
+        self.renew(renewals);
         let mut schedule = lock(&self.schedule);
         schedule.next_wake = schedule.wakes.first().map(|(moment, _)| *moment);
         schedule.next_wake
@@ -235,7 +234,8 @@ impl Renewer {
     }
 
     /// Renews these leases in batches, one after the other.
-    fn renew(self: &Arc<Self>, leases: &[Due]) {
+    fn renew(self: &Arc<Self>, mut leases: Vec<Due>) {
+        leases.sort_by_cached_key(|due| self.batch_key(due));
         let batches = leases.chunk_by(|one, next| self.batch_key(one) == self.batch_key(next));
         let batches = batches.flat_map(|leases| leases.chunks(BATCH));
         let ttl = leases.iter().map(|(_, lease)| lease.grant.term.ttl).min().unwrap_or_default();

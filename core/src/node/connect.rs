@@ -42,7 +42,7 @@ impl Node {
                 self.health.failed(self.address(), &failure);
             }
         } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
-            runtime::detach(Self::replace(Arc::downgrade(self), Arc::downgrade(link)));
+            runtime::detach(Arc::clone(self).replace(Arc::clone(link)));
         }
     }
 
@@ -51,35 +51,29 @@ impl Node {
     ///
     /// If the server itself is stuck, opening fails. The node then keeps the first connection, on which the server
     /// answers as soon as it continues.
-    async fn replace(node: Weak<Self>, link: Weak<Link>) {
-        let (Some(node), Some(id)) =
-            (node.upgrade(), link.upgrade().map(|link| Arc::clone(&link.id)))
-        else {
-            return;
-        };
-        let mut state = node.state.subscribe();
+    async fn replace(self: Arc<Self>, link: Arc<Link>) {
+        let mut state = self.state.subscribe();
         let opened = tokio::select! {
             biased;
             // Once the state has changed, `connect` may run, and only it may then record what a server reports about
             // itself.
-            _ = state.wait_for(|state| !state.has(&id)) => return,
-            opened = node.open_in_time() => opened,
+            _ = state.wait_for(|state| !state.is(&link)) => return,
+            opened = self.open_in_time() => opened,
         };
-        let Some(link) = link.upgrade() else { return };
         link.is_doubted.store(false, Ordering::Relaxed);
         let mut new = match opened {
             Ok(new) => new,
             // That is recorded, and all votes fail until `connect` finds another server.
             Err(failure) if failure.outcome == NodeOutcome::Duplicate => {
-                if node.transition(|state| state.is(&link), LinkState::Down(failure.clone())) {
-                    node.health.failed(node.address(), &failure);
+                if self.transition(|state| state.is(&link), LinkState::Down(failure.clone())) {
+                    self.health.failed(self.address(), &failure);
                 }
                 return;
             }
             Err(_) => return,
         };
         // Nothing may be awaited before this: `keep_checking` of the new connection ends if the node uses another one.
-        let is_replaced = node.state.send_if_modified(|state| {
+        let is_replaced = self.state.send_if_modified(|state| {
             let is_current = state.is(&link);
             if is_current {
                 std::mem::swap(state, &mut new);
@@ -87,9 +81,9 @@ impl Node {
             is_current
         });
         if is_replaced {
-            events::disconnected(node.address());
-            node.health.connected(node.address());
-            node.counters.reconnects.up();
+            events::disconnected(self.address());
+            self.health.connected(self.address());
+            self.counters.reconnects.up();
             // They are sent again on the new connection, in time.
             link.connection.give_up();
         }

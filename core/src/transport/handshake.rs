@@ -45,7 +45,7 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     if is_plain && (is_strange || has_gone) {
         failure.detail += ", and if it speaks TLS on this port, use a URL with TLS (rediss)";
     }
-    if failure.detail.contains("unknown command") && failure.detail.contains("HELLO") {
+    if is_unknown_command(&failure) && failure.detail.contains("HELLO") {
         failure.detail += ": use Redis 6.2 or later, or Valkey";
     }
     if failure.detail.contains("WRONGPASS") {
@@ -133,6 +133,12 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
         (false, false) => NodeOutcome::Unreachable,
     };
     Failure { outcome, detail, sent }
+}
+
+/// Whether the server does not know the command, or its subcommand: it is too old, or an operator has disabled that.
+pub(crate) fn is_unknown_command(failure: &Failure) -> bool {
+    let detail = failure.detail.to_ascii_lowercase();
+    detail.contains("unknown command") || detail.contains("unknown subcommand")
 }
 
 /// Classifies a server's error text. Before Redis 7, an error of a command within a script appears

@@ -1,8 +1,8 @@
 //! Elections: candidates, hand-over to a successor by name, and observers.
 
-use crate::servers::Servers;
+use crate::servers::{Proxy, Servers};
 use crate::{TIMEOUT, wait, wait_until};
-use quorlock::{Client, Dialect, Election, ErrorCode, Lease, OptionValue, Pending};
+use quorlock::{Client, Dialect, Election, Error, ErrorCode, Lease, OptionValue, Pending};
 use serde_json::json;
 use std::future::pending;
 use std::sync::Arc;
@@ -127,16 +127,22 @@ fn candidate_that_gives_up_stops_listening_at_once() {
     assert!(!wait(leader.hand_over("b", LONG)).unwrap() && leader.is_valid());
 }
 
-#[test]
-fn successor_that_cannot_adopt_costs_the_time_of_the_hand_over() {
-    let servers = Servers::start(3);
-    let leader = wait(candidate(&servers, "a").next()).unwrap();
-    // Its client has other addresses of the nodes, so the text of the lease is not valid there.
+/// Begins the campaign of a candidate `b` that cannot adopt: its client has other addresses of the nodes, so the text of
+/// a lease is not valid there. The proxies must live as long as it.
+fn stranger(servers: &Servers) -> (Vec<Proxy<'_>>, Pending<Result<Lease, Error>>) {
     let proxies: Vec<_> = (0..3).map(|server| servers.proxy(server)).collect();
     let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url.clone()).collect();
     let elsewhere = Client::builder().nodes(&urls).ttl(LONG).build().unwrap();
     let stranger = elsewhere.elect("r").holder("b").next();
-    wait_for_listener(&servers, "b", true);
+    wait_for_listener(servers, "b", true);
+    (proxies, stranger)
+}
+
+#[test]
+fn successor_that_cannot_adopt_costs_the_time_of_the_hand_over() {
+    let servers = Servers::start(3);
+    let leader = wait(candidate(&servers, "a").next()).unwrap();
+    let (_proxies, stranger) = stranger(&servers);
     assert!(!wait(leader.hand_over("b", Duration::from_millis(300))).unwrap());
     assert!(leader.is_detached());
     // Then the lease is released, and it is elected like any other.
@@ -149,12 +155,7 @@ fn lease_that_ends_with_max_hold_is_not_taken_for_handed_over() {
     let servers = Servers::start(3);
     let leading = candidate(&servers, "a").max_hold(Duration::from_secs(3));
     let leader = wait(leading.next()).unwrap();
-    // It has other addresses of the nodes, so the text of the lease is not valid there.
-    let proxies: Vec<_> = (0..3).map(|server| servers.proxy(server)).collect();
-    let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url.clone()).collect();
-    let elsewhere = Client::builder().nodes(&urls).ttl(LONG).build().unwrap();
-    let stranger = elsewhere.elect("r").holder("b").next();
-    wait_for_listener(&servers, "b", true);
+    let (_proxies, stranger) = stranger(&servers);
     let handing = leader.hand_over("b", LONG);
     assert!(wait(stranger).unwrap().fence() > leader.fence());
     assert!(!wait(handing).unwrap(), "it was elected like any other");

@@ -74,22 +74,27 @@ fn a_concurrent_release_is_not_reported_as_a_loss() {
     wait(client.close());
 }
 
+/// Closes the client while another thread works, and returns the result of the work.
+fn close_amid<T: Send + 'static>(client: &Client, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let both = Arc::new(Barrier::new(2));
+    let working = {
+        let both = Arc::clone(&both);
+        thread::spawn(move || {
+            both.wait();
+            work()
+        })
+    };
+    both.wait();
+    wait(client.close());
+    working.join().unwrap()
+}
+
 #[test]
 fn a_client_closed_during_an_upgrade_leaves_no_lease() {
     for _ in 0..5_000 {
         let client = Client::builder().nodes(["memory://closed-upgrading"]).build().unwrap();
         let lease = wait(client.lock("r").shared().acquire()).unwrap();
-        let both = Arc::new(Barrier::new(2));
-        let upgrading = {
-            let both = Arc::clone(&both);
-            thread::spawn(move || {
-                both.wait();
-                wait(lease.try_upgrade())
-            })
-        };
-        both.wait();
-        wait(client.close());
-        match upgrading.join().unwrap() {
+        match close_amid(&client, move || wait(lease.try_upgrade())) {
             Ok(upgraded) => {
                 let lease = upgraded.expect("there is no other reader");
                 assert!(!lease.is_valid(), "closing must end the client's leases");
@@ -105,17 +110,8 @@ fn a_client_closed_during_an_upgrade_leaves_no_lease() {
 fn a_client_closed_during_its_first_acquire_leaves_no_lease() {
     for _ in 0..5_000 {
         let client = Client::builder().nodes(["memory://closed-early"]).build().unwrap();
-        let both = Arc::new(Barrier::new(2));
-        let acquiring = {
-            let (client, both) = (client.clone(), Arc::clone(&both));
-            thread::spawn(move || {
-                both.wait();
-                wait(client.lock("r").acquire())
-            })
-        };
-        both.wait();
-        wait(client.close());
-        match acquiring.join().unwrap() {
+        let lock = client.lock("r");
+        match close_amid(&client, move || wait(lock.acquire())) {
             Ok(lease) => assert!(!lease.is_valid(), "closing must end the client's leases"),
             Err(error) => assert_eq!(error.code(), ErrorCode::Closed),
         }
