@@ -1,60 +1,12 @@
-// A NestJS module that provides a client and closes it, a decorator that holds a lock while a handler runs, and a
-// filter that turns lock errors into HTTP statuses.
+// A NestJS module that provides a client and closes it, and a filter that turns lock errors into HTTP statuses.
 
 'use strict'
 
 const common = require('@nestjs/common')
-const { APP_FILTER, HttpAdapterHost } = require('@nestjs/core')
-const { from, lastValueFrom } = require('rxjs')
+const { APP_FILTER, HttpAdapterHost, ModulesContainer } = require('@nestjs/core')
 const { Client, ConfigError, LeaseLostError, LockTimeoutError, QuorumError } = require('./index.js')
+const { HeldLease, Locked, giveClient, rawResponse } = require('./nestjs-decorators.js')
 const { optionsNamed, optionsOf } = require('./options.js')
-
-const leases = new WeakMap()
-
-function Locked(resources, options) {
-  const resourcesOf = typeof resources === 'function' ? resources : () => resources
-
-  class LockInterceptor {
-    #client
-
-    constructor(client) {
-      this.#client = client
-    }
-
-    intercept(context, next) {
-      if (context.getType() !== 'http') throw new ConfigError('@Locked works only in handlers of HTTP requests; call client.using')
-      const request = context.switchToHttp().getRequest()
-      const held = (lease) => {
-        leases.set(request, lease)
-        return lastValueFrom(next.handle(), { defaultValue: undefined })
-      }
-      const signal = whenGone(context)
-      return from(this.#client.using(resourcesOf(request), { ...options, signal }, held))
-    }
-  }
-  common.Inject(Client)(LockInterceptor, undefined, 0)
-  return common.applyDecorators(common.UseInterceptors(common.mixin(LockInterceptor)))
-}
-
-const HeldLease = common.createParamDecorator((_, context) => {
-  const lease = leases.get(context.switchToHttp().getRequest())
-  if (lease === undefined) throw new ConfigError('@HeldLease() needs @Locked() on the same handler')
-  return lease
-})
-
-/** Returns a signal that aborts when the HTTP client disconnects, which ends the wait. */
-function whenGone(context) {
-  const gone = new AbortController()
-  const abort = () => gone.abort(new common.HttpException('the client has hung up', 499))
-  rawResponse(context).once('close', abort)
-  return gone.signal
-}
-
-/** Returns the response of Node.js, which the reply of Fastify has as `raw`. */
-function rawResponse(host) {
-  const response = host.switchToHttp().getResponse()
-  return response.raw ?? response
-}
 
 /** Answers lock errors: 409 if others hold the lock, else 503. */
 class LockErrorFilter {
@@ -82,9 +34,11 @@ common.Inject(HttpAdapterHost)(LockErrorFilter, undefined, 0)
 
 class QuorlockModule {
   #client
+  #modules
 
-  constructor(client) {
+  constructor(client, modules) {
     this.#client = client
+    this.#modules = modules
   }
 
   static forRoot(options) {
@@ -97,6 +51,13 @@ class QuorlockModule {
     return provide({ inject, useFactory: async (...given) => open(await useFactory(...given)) }, imports)
   }
 
+  /** Gives the client to objects with locked methods that NestJS has not created: those of `useFactory` and `useValue`. */
+  onModuleInit() {
+    for (const { providers } of this.#modules.values()) {
+      for (const { instance } of providers.values()) giveClient(instance, this.#client)
+    }
+  }
+
   /** Called after the requests in progress were answered. */
   onApplicationShutdown() {
     return this.#client.close()
@@ -104,6 +65,7 @@ class QuorlockModule {
 }
 common.Module({})(QuorlockModule)
 common.Inject(Client)(QuorlockModule, undefined, 0)
+common.Inject(ModulesContainer)(QuorlockModule, undefined, 1)
 
 function open(given) {
   const { nodes, ...options } = optionsOf(given)

@@ -105,13 +105,16 @@ function checkWork(given, method = 'using', when = 'under the lock') {
 }
 
 /**
- * Rejects a generator as the result of `using` or `elect`. The body of a generator would run later, after the
- * lock is released.
+ * Rejects a generator or an RxJS observable as the result of `using` or `elect`. Its code would run later, after the lock is
+ * released.
  */
 function checkResult(result, method = 'using') {
   const kind = result?.[Symbol.toStringTag]
-  if (kind !== 'Generator' && kind !== 'AsyncGenerator') return
-  throw new ConfigError(`the function given to \`${method}\` returned a generator, which would run after the lock is released; iterate it in the function`)
+  const refuse = (lazy, advice) => {
+    throw new ConfigError(`the function given to \`${method}\` returned ${lazy}, which would run after the lock is released; ${advice} in the function`)
+  }
+  if (kind === 'Generator' || kind === 'AsyncGenerator') refuse('a generator', 'iterate it')
+  if (typeof result?.lift === 'function' && typeof result.subscribe === 'function') refuse('an observable', 'await lastValueFrom(…)')
 }
 
 module.exports = { checkNoWait, checkResult, checkWork, clientOf, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }
