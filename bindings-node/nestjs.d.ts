@@ -1,4 +1,5 @@
-import type { DynamicModule, FactoryProvider, ModuleMetadata } from '@nestjs/common'
+// Imports no types of NestJS: CommonJS modules cannot import those of an ES module, as NestJS is from version 12 on, in all
+// versions of TypeScript.
 import type { ClientOptions, LockOptions } from 'quorlock'
 
 /** Options of the module: those of a client, and its nodes. */
@@ -10,11 +11,20 @@ export interface QuorlockModuleOptions extends ClientOptions {
 /** How {@link QuorlockModule.forRootAsync} gets the options: from a function with injected arguments. */
 export interface QuorlockModuleAsyncOptions {
   /** Modules that export the providers in `inject`. */
-  imports?: ModuleMetadata['imports']
+  imports?: any[]
   /** The providers that `useFactory` is called with. */
-  inject?: FactoryProvider['inject']
+  inject?: any[]
   /** Returns the options, or a promise of them. */
   useFactory: (...given: any[]) => QuorlockModuleOptions | Promise<QuorlockModuleOptions>
+}
+
+/** A dynamic module of NestJS: an element of `imports`. */
+export interface QuorlockDynamicModule {
+  module: new (...given: any[]) => any
+  global?: boolean
+  imports?: any[]
+  providers?: any[]
+  exports?: any[]
 }
 
 /**
@@ -28,20 +38,36 @@ export interface QuorlockModuleAsyncOptions {
 export class QuorlockModule {
   private constructor()
   /** Creates the client from options. Starting the application fails with `ConfigError` if they are invalid. */
-  static forRoot(options?: QuorlockModuleOptions): DynamicModule
+  static forRoot(options?: QuorlockModuleOptions): QuorlockDynamicModule
   /** Creates the client from options that a function returns, for example from a `ConfigService`. */
-  static forRootAsync(options: QuorlockModuleAsyncOptions): DynamicModule
+  static forRootAsync(options: QuorlockModuleAsyncOptions): QuorlockDynamicModule
 }
 
 /**
- * Holds a lock while the handler runs, with an interceptor:
- * ``@Locked((request) => `orders:${request.params.order}`, { wait: 1_000 })``. `resources` is what to lock, or a
- * function of the request that returns it. If the HTTP client disconnects, the wait ends. For HTTP requests only.
+ * Holds a lock while the method runs, whoever calls it: a handler of requests or messages, a scheduled job, a queue processor,
+ * or a method that another provider calls. The method must return a promise, and belong to an object of a NestJS application
+ * that provides a `Client`, otherwise the application does not start.
+ *
+ * `resources` is what to lock, or a function that returns it. The function gets the request in a handler of HTTP requests, and
+ * the arguments of the method in all other calls: ``@Locked((job) => `orders:${job.data.order}`, { wait: 0 })``. The promise
+ * rejects like `Client.using`.
+ *
+ * In a handler of HTTP requests, the lock is held from before the pipes until the response is complete, and the wait ends if
+ * the HTTP client disconnects.
+ *
+ * Throws `ConfigError` for a class, a static method, a generator, and a second `@Locked` on the same method.
  */
 export function Locked(
-  resources: string | readonly string[] | ((request: any) => string | readonly string[]),
+  resources: string | readonly string[] | ((...given: any[]) => string | readonly string[]),
   options?: Omit<LockOptions, 'signal'>,
-): MethodDecorator & ClassDecorator
+): <Method extends (...given: any[]) => PromiseLike<any>>(
+  target: object,
+  key: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method>,
+) => void
 
-/** A parameter of a handler: the `Lease` of the lock that {@link Locked} holds, `@HeldLease() lease: Lease`. */
-export function HeldLease(): ParameterDecorator
+/**
+ * A parameter of a method: the `Lease` of the lock that {@link Locked} holds, `@HeldLease() lease: Lease`. Callers leave it
+ * out. Without `@Locked` on the same method, the application does not start.
+ */
+export function HeldLease(): (target: object, key: string | symbol | undefined, index: number) => void

@@ -1,14 +1,15 @@
 // The NestJS module: the injected client, the decorators, the answers to errors, and the end of the application.
 
-import 'reflect-metadata'
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { test } from 'node:test'
-import { Controller, Get, Inject, Module } from '@nestjs/common'
+import { Controller, Get, Inject, Param, Sse, UseInterceptors } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
 import { Client } from 'quorlock'
 import * as nestjs from 'quorlock/nestjs'
-import { Servers } from './servers.js'
+import { Observable } from 'rxjs'
+import { decorate, leaseAt, moduleOf } from './nest.js'
+import { Servers, until } from './servers.js'
 
 const { HeldLease, Locked, QuorlockModule } = nestjs
 
@@ -25,32 +26,22 @@ class Orders {
     return { resources: lease.resources }
   }
 
-  undecorated(lease) {
-    return { lease }
-  }
-
   lost() {
     return this.client.using('lost', () => this.client.close())
   }
 }
 
-// The decorators as TypeScript applies them.
-function decorate(name, ...decorators) {
-  const descriptor = Object.getOwnPropertyDescriptor(Orders.prototype, name)
-  for (const decorator of decorators) decorator(Orders.prototype, name, descriptor)
-  if (Orders.prototype[name].length > 0) HeldLease()(Orders.prototype, name, 0)
-}
-decorate('pay', Get('pay/:order'), Locked((request) => `orders:${request.params.order}`, { wait: 0, ttl: 5_000 }))
-decorate('both', Get('both'), Locked(['a', 'b']))
-decorate('undecorated', Get('undecorated'))
-decorate('lost', Get('lost'))
+const pay = Locked((request) => `orders:${request.params.order}`, { wait: 0, ttl: 5_000 })
+decorate(Orders.prototype, 'pay', [Get('pay/:order'), pay], leaseAt(0))
+// In the other order.
+decorate(Orders.prototype, 'both', [Locked(['a', 'b']), Get('both')], leaseAt(0))
+decorate(Orders.prototype, 'lost', [Get('lost')])
 Inject(Client)(Orders, undefined, 0)
 Controller()(Orders)
 
 /** Starts an application with the module. Returns it, its client, and a function that sends a request. */
-async function start(t, quorlock) {
-  class App {}
-  Module({ imports: [quorlock], controllers: [Orders] })(App)
+async function start(t, quorlock, controller = Orders) {
+  const App = moduleOf({ imports: [quorlock], controllers: [controller] })
   const app = await NestFactory.create(App, { logger: false, abortOnError: false })
   await app.listen(0, '127.0.0.1')
   t.after(() => app.close())
@@ -75,12 +66,10 @@ test('@Locked holds the lock while the handler runs, and the module closes the c
   assert(await servers.isEmpty())
 })
 
-test('an outage and a loss are answered with 503, and other errors as before', async (t) => {
+test('an outage and a loss are answered with 503', async (t) => {
   const down = await start(t, QuorlockModule.forRoot({ nodes: ['redis://127.0.0.1:1'], connectTimeout: 100 }))
   assert.deepEqual(await down.get('/pay/42'), [503, '1', { error: 'NO_QUORUM' }])
   const { get } = await start(t, QuorlockModule.forRoot({ nodes: ['memory://nestjs-answers'] }))
-  const bug = { statusCode: 500, message: 'Internal server error' }
-  assert.deepEqual(await get('/undecorated'), [500, null, bug])
   assert.deepEqual(await get('/lost'), [503, '1', { error: 'LEASE_LOST' }])
 })
 
@@ -88,12 +77,94 @@ test('forRootAsync gets the options from a function with injected arguments', as
   class Settings {
     nodes = ['memory://nestjs-async']
   }
-  class SettingsModule {}
-  Module({ providers: [Settings], exports: [Settings] })(SettingsModule)
+  const SettingsModule = moduleOf({ providers: [Settings], exports: [Settings] })
   const useFactory = async (settings) => ({ nodes: settings.nodes, ttl: 3_000 })
   const { client } = await start(t, QuorlockModule.forRootAsync({ imports: [SettingsModule], inject: [Settings], useFactory }))
   assert.deepEqual(client.nodes, ['memory://nestjs-async'])
   assert.equal((await client.lock('r')).ttl, 3_000)
+})
+
+test('the lock is held once: for inner interceptors, pipes and the handler, but not for outer interceptors', async (t) => {
+  const client = new Client(['memory://nestjs-steps'])
+  t.after(() => client.close())
+  const steps = []
+  const step = async (name) => void steps.push([name, await client.locked('orders:42')])
+  const interceptor = (name) => ({
+    async intercept(_, next) {
+      await step(name)
+      return next.handle()
+    },
+  })
+  const pipe = {
+    async transform(value) {
+      await step('pipe')
+      if (value === 'bad') throw new Error('a bad value')
+      return value
+    },
+  }
+  class Steps {
+    async run() {
+      await step('handler')
+    }
+  }
+  const locked = Locked((request) => `orders:${request.params.order}`, { wait: 0 })
+  decorate(Steps.prototype, 'run', [Get('run/:order/:value'), UseInterceptors(interceptor('inner')), locked, UseInterceptors(interceptor('outer'))], [Param('value', pipe)])
+  Controller()(Steps)
+  const { app } = await start(t, QuorlockModule.forRoot({ nodes: ['memory://nestjs-steps'] }), Steps)
+  const run = async (value) => (await fetch(`${await app.getUrl()}/run/42/${value}`)).status
+  assert.equal(await run('good'), 200)
+  const order = [['outer', false], ['inner', true], ['pipe', true], ['handler', true]]
+  assert.deepEqual(steps.splice(0), order)
+  assert.equal(await run('bad'), 500)
+  assert.deepEqual(steps.splice(0), order.slice(0, 3))
+  assert.equal(await client.locked('orders:42'), false)
+  assert.equal(await run('good'), 200)
+})
+
+test('a locked handler that calls a locked method acquires the lock of that call, too', async (t) => {
+  class Nested {
+    async both(name, lease) {
+      if (name === 'other') return [lease.resource]
+      return [lease.resource, ...(await this.both('other'))]
+    }
+  }
+  // The request of a handler, or the argument of another call.
+  const locked = Locked((given) => given.params?.name ?? given, { wait: 0 })
+  decorate(Nested.prototype, 'both', [Get('both/:name'), locked], [Param('name'), HeldLease()])
+  Controller()(Nested)
+  const { client, get } = await start(t, QuorlockModule.forRoot({ nodes: ['memory://nestjs-nested'] }), Nested)
+  assert.deepEqual(await get('/both/first'), [200, null, ['first', 'other']])
+  assert.equal(client.stats().wins, 2)
+  const lease = await client.lock('other')
+  assert.deepEqual(await get('/both/first'), [409, '1', { error: 'TIMEOUT' }])
+  assert(lease.valid)
+})
+
+test('a handler that streams events holds the lock until the stream ends or its client disconnects', async (t) => {
+  class Prices {
+    watch() {
+      return new Observable((subscriber) => void subscriber.next({ data: 'first' }))
+    }
+    two() {
+      return new Observable((subscriber) => {
+        for (const data of ['first', 'last']) subscriber.next({ data })
+        subscriber.complete()
+      })
+    }
+  }
+  for (const key of ['watch', 'two']) decorate(Prices.prototype, key, [Sse(key), Locked('prices')])
+  Controller()(Prices)
+  const { app, client } = await start(t, QuorlockModule.forRoot({ nodes: ['memory://nestjs-events'] }), Prices)
+  const url = await app.getUrl()
+  const response = await fetch(`${url}/watch`)
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  for (let text = ''; !text.includes('data: first'); text += (await reader.read()).value);
+  assert(await client.locked('prices'))
+  await reader.cancel()
+  await until(async () => !(await client.locked('prices')))
+  const text = await (await fetch(`${url}/two`)).text()
+  assert.deepEqual(text.match(/data: \w+/g), ['data: first', 'data: last'])
+  assert.equal(await client.locked('prices'), false)
 })
 
 test('invalid options are refused', async (t) => {

@@ -1,7 +1,7 @@
 // A sample program that checks the type declarations. Run by `npm run types`; it is never executed.
 
 import { subscribe } from 'node:diagnostics_channel'
-import { Controller, Get, Module } from '@nestjs/common'
+import { Controller, Get, Injectable, Module } from '@nestjs/common'
 import Fastify from 'fastify'
 import promClient from 'prom-client'
 import { Client, LockTimeoutError, QuorumError, type Leader, type Lease, type LogRecord, type NodeReport, type Semaphore, type SemaphoreStatus } from 'quorlock'
@@ -48,8 +48,32 @@ class Orders {
   }
 }
 
+@Injectable()
+class Jobs {
+  @Locked(['report', 'archive'], { wait: null })
+  async report(@HeldLease() lease?: Lease): Promise<boolean> {
+    return lease?.valid ?? false
+  }
+
+  // @ts-expect-error: the caller of a method that returns no promise would get one
+  @Locked('r')
+  size(): number {
+    return 1
+  }
+
+  // @ts-expect-error: a generator would run after the lock is released
+  @Locked('r')
+  async *rows(): AsyncGenerator<number> {}
+
+  // @ts-expect-error: a static method has no client
+  @Locked('r') static size = 1
+}
+// @ts-expect-error: @Locked belongs on a method
+@Locked('r')
+export class Unlocked {}
+
 const useFactory = async (nodes: string[]) => ({ nodes, ttl: 5_000 })
-@Module({ imports: [QuorlockModule.forRoot(), QuorlockModule.forRootAsync({ inject: ['NODES'], useFactory })], controllers: [Orders] })
+@Module({ imports: [QuorlockModule.forRoot(), QuorlockModule.forRootAsync({ inject: ['NODES'], useFactory })], controllers: [Orders], providers: [Jobs] })
 export class App {}
 
 export const total: Promise<number> = client.using('r', async (lease: Lease) => lease.remaining)
