@@ -24,17 +24,42 @@ import { Client, LeaseLostError, type Lease } from 'quorlock'
 import { register } from 'quorlock/prometheus'
 """
 OTHERS = """
+import { HeldLease, Locked, QuorlockModule } from 'quorlock/nestjs'
 import { instrument } from 'quorlock/opentelemetry'
 import { Nodes } from 'quorlock/testing'
 instrument(new Client(new Nodes(3).urls))
+class Jobs {
+  @Locked('report', { wait: 0 })
+  async report(@HeldLease() lease?: Lease): Promise<boolean> {
+    return lease?.valid ?? false
+  }
+}
+export const all = [Jobs, QuorlockModule.forRoot({ ttl: 5_000 })]
 """
+# Only in ES modules: NestJS 12 is one, which CommonJS modules cannot import in all versions.
+NEST = """
+import { Module } from '@nestjs/common'
+@Module({ imports: [QuorlockModule.forRoot()], providers: [Jobs] })
+export class App {}
+"""
+# Needs TypeScript 5.4, as Fastify does.
+FASTIFY = {
+    name: """
+import Fastify from 'fastify'
+import { quorlock } from 'quorlock/fastify'
+const app = Fastify()
+export const ready = app.register(quorlock, { ttl: 5_000 })
+export const fence: Promise<number> = app.quorlock.using('r', (lease) => lease.fence)
+"""
+    for name in ("fastify.mts", "fastify.cts", "fastify.ts")
+}
 MAIN = f"export async function main() {{{BODY}}}\n"
 FILES = {
-    "esm.mts": IMPORTS + OTHERS + MAIN,
+    "esm.mts": IMPORTS + OTHERS + NEST + MAIN,
     "cjs.cts": IMPORTS + OTHERS + "import quorlock = require('quorlock')\n"
     "export type Same = quorlock.Client\n" + MAIN,
 }
-BUNDLED = {"bundled.ts": IMPORTS + OTHERS + MAIN}
+BUNDLED = {"bundled.ts": IMPORTS + OTHERS + NEST + MAIN}
 
 KINDS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "node16": (FILES, {"module": "node16"}),
@@ -51,8 +76,18 @@ KINDS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 def compile_types(project: Sandbox, compiler: str, kind: str) -> None:
     """Checks a project of its own, including the declarations of its packages."""
     files, options = KINDS[kind]
+    if kind != "no Node.js" and compiler != "typescript-5.2":
+        endings = {name.partition(".")[2] for name in files}
+        files = files | {name: FASTIFY[name] for name in FASTIFY if name.partition(".")[2] in endings}
     directory = f"{compiler}-{kind.replace(' ', '-')}"
-    given = {"strict": True, "noEmit": True, "target": "es2022", "types": ["node"], **options}
+    given = {
+        "strict": True,
+        "noEmit": True,
+        "target": "es2022",
+        "types": ["node"],
+        "experimentalDecorators": True,
+        **options,
+    }
     config = json.dumps({"compilerOptions": given, "files": list(files)})
     write(project, {f"{directory}/{name}": text for name, text in files.items()})
     write(project, {f"{directory}/tsconfig.json": config})
