@@ -771,8 +771,8 @@ export class Client implements AsyncDisposable {
   /**
    * Holds the lock while `work` runs, and resolves to its result. Rejects like `lock` if the acquire fails;
    * with the error of `work` if it throws; with {@link LeaseLostError} if the lease was lost before `work`
-   * ended; and with {@link ConfigError} if `work` is not a function, or returns a generator, which would run
-   * after the lock is released. The error of `work` is never replaced by another one.
+   * ended; and with {@link ConfigError} if `work` is not a function, or returns a generator or an RxJS
+   * observable, which would run after the lock is released. The error of `work` is never replaced by another one.
    *
    * If the lease is shared, an acquire that `work` calls or starts rejects with {@link ConfigError} if it would wait for
    * this lease, because the wait would only end with `work`.
