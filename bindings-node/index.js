@@ -23,6 +23,7 @@ const {
   unwrap,
 } = require('./errors.js')
 const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
+const { LeasePromise } = require('./promises.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
 /** The callbacks for the results of operations in progress, by the number of the operation. */
@@ -293,10 +294,13 @@ class Lease {
     unwrap(await resultOf(this.#native.downgrade()), site)
   }
 
-  async tryUpgrade() {
+  tryUpgrade() {
     const site = callSite()
-    const lease = unwrap(await resultOf(this.#native.tryUpgrade()), site)
-    return lease && new Lease(lease)
+    const upgrade = async () => {
+      const lease = unwrap(await resultOf(this.#native.tryUpgrade()), site)
+      return lease && new Lease(lease)
+    }
+    return LeasePromise.of(upgrade(), 'tryUpgrade')
   }
 
   async detach(options) {
@@ -532,16 +536,13 @@ class Semaphore {
     return this.#native.permits
   }
 
-  async acquire(options) {
-    const site = callSite()
-    const given = options && optionsNamed(['signal', 'wait', 'permits'], options)
-    return this.#traced(given, (rest) => this.#native.acquire(rest), site)
+  acquire(options) {
+    const names = ['signal', 'wait', 'permits']
+    return LeasePromise.of(this.#traced(names, options, (rest) => this.#native.acquire(rest), callSite()), 'acquire')
   }
 
-  async tryAcquire(options) {
-    const site = callSite()
-    const given = options && optionsNamed(['signal'], options)
-    return this.#traced(given, () => this.#native.tryAcquire(), site)
+  tryAcquire(options) {
+    return LeasePromise.of(this.#traced(['signal'], options, () => this.#native.tryAcquire(), callSite()), 'tryAcquire')
   }
 
   async using(options, work) {
@@ -559,8 +560,9 @@ class Semaphore {
     return `Semaphore ${inspect({ resource: native.shortened(this.resource), limit: this.limit }, options)}`
   }
 
-  #traced(options, start, site) {
-    return traced(this.#client, [this.resource], options, start, site)
+  async #traced(names, options, start, site) {
+    const given = options && optionsNamed(names, options)
+    return traced(this.#client, [this.resource], given, start, site)
   }
 }
 
@@ -586,14 +588,12 @@ class Client {
     return this.#native.closed
   }
 
-  async lock(resources, options) {
-    return this.#traced('acquire', resources, options, callSite())
+  lock(resources, options) {
+    return LeasePromise.of(this.#traced('acquire', resources, options, callSite()), 'lock')
   }
 
-  async tryLock(resources, options) {
-    const site = callSite()
-    checkNoWait(optionsOf(options))
-    return this.#traced('tryAcquire', resources, options, site)
+  tryLock(resources, options) {
+    return LeasePromise.of(this.#traced('tryAcquire', resources, options, callSite()), 'tryLock')
   }
 
   async using(resources, options, work) {
@@ -615,12 +615,15 @@ class Client {
     return unwrap(await resultOf(this.#native.locked(namesOf(resources), rest)), site)
   }
 
-  async adopt(text, options) {
+  adopt(text, options) {
     const site = callSite()
-    listen()
-    // The core refuses an empty text like any other that is none.
-    const given = typeof text === 'string' ? text : ''
-    return new Lease(unwrap(await begin(options, (rest) => this.#native.adopt(given, rest)), site))
+    const adopt = async () => {
+      listen()
+      // The core refuses an empty text like any other that is none.
+      const given = typeof text === 'string' ? text : ''
+      return new Lease(unwrap(await begin(options, (rest) => this.#native.adopt(given, rest)), site))
+    }
+    return LeasePromise.of(adopt(), 'adopt')
   }
 
   async elect(resource, options, lead) {
@@ -681,7 +684,8 @@ class Client {
     return `Client ${inspect({ nodes, closed }, options)}`
   }
 
-  #traced(method, resources, options, site) {
+  async #traced(method, resources, options, site) {
+    if (method === 'tryAcquire') checkNoWait(optionsOf(options))
     const names = namesOf(resources)
     const block = method === 'acquire' ? blockWith(this, names) : undefined
     return traced(this, names, options, (rest) => this.#native[method](names, rest, block), site)

@@ -151,6 +151,11 @@ export async function keep(lease: Lease): Promise<boolean> {
   return (await lease.release({ keep: 60_000 })) || (await lease.release({ keep: null })) || lease.release()
 }
 
+// @ts-expect-error: the promise of a lease is always true
+if (client.tryLock('r')) explain(0)
+// @ts-expect-error: the promise of a lease is always true
+if (client.lock('r')) explain(0)
+
 // @ts-expect-error: a duration is a number
 void client.lock('r').then((lease) => lease.release({ keep: '1m' }))
 // @ts-expect-error: a resource is a string
