@@ -283,6 +283,51 @@ test('a process that exits releases its leases', async (t) => {
   assert(await servers.isEmpty())
 })
 
+test('work at exit can acquire, extend and release', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    import { Client } from 'quorlock'
+    // Registered before the client's own listener, which releases all leases.
+    process.on('exit', () => {
+      console.log('exit', kept.valid)
+      kept.release()
+    })
+    const client = new Client(process.argv.slice(1), { ttl: 600_000 })
+    const kept = await client.lock('kept')
+    const work = async (name) => {
+      console.log(name, await client.using(name, async (lease) => (await lease.extend(), lease.valid)))
+    }
+    process.once('SIGTERM', async () => {
+      await work('signal')
+      clearInterval(running)
+    })
+    process.once('beforeExit', () => work('beforeExit'))
+    const running = setInterval(() => {}, 1_000)
+    process.kill(process.pid, 'SIGTERM')`
+  assert.equal(await runModule(program, servers), 'signal true\nbeforeExit true\nexit true\n')
+  assert(await servers.isEmpty())
+})
+
+test('a listener of exit that runs after the release is told that the lease has ended', async (t) => {
+  const { servers } = await open(t)
+  const program = `
+    import { Client } from 'quorlock'
+    const client = new Client(process.argv.slice(1), { ttl: 600_000 })
+    const lease = await client.lock('r')
+    process.on('exit', () => {
+      try {
+        lease.check()
+      } catch (error) {
+        console.log(error.code, lease.valid)
+      }
+      lease.release()
+      client.close()
+      new Client(process.argv.slice(1)).lock('r').catch(() => {})
+    })`
+  assert.equal(await runModule(program, servers), 'LEASE_LOST false\n')
+  assert(await servers.isEmpty())
+})
+
 test('a process that exits while it holds and awaits a lock leaves no key', async (t) => {
   const { servers } = await open(t)
   const program = `
