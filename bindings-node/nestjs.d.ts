@@ -19,7 +19,7 @@ export interface QuorlockModuleAsyncOptions {
 }
 
 /** A dynamic module of NestJS: an element of `imports`. */
-export interface QuorlockDynamicModule {
+interface DynamicModule {
   module: new (...given: any[]) => any
   global?: boolean
   imports?: any[]
@@ -38,10 +38,17 @@ export interface QuorlockDynamicModule {
 export class QuorlockModule {
   private constructor()
   /** Creates the client from options. Starting the application fails with `ConfigError` if they are invalid. */
-  static forRoot(options?: QuorlockModuleOptions): QuorlockDynamicModule
+  static forRoot(options?: QuorlockModuleOptions): DynamicModule
   /** Creates the client from options that a function returns, for example from a `ConfigService`. */
-  static forRootAsync(options: QuorlockModuleAsyncOptions): QuorlockDynamicModule
+  static forRootAsync(options: QuorlockModuleAsyncOptions): DynamicModule
 }
+
+/** A decorator of methods that return a promise. */
+type PromiseMethodDecorator = <Method extends (...given: any[]) => PromiseLike<any>>(
+  target: object,
+  key: string | symbol,
+  descriptor: TypedPropertyDescriptor<Method>,
+) => void
 
 /**
  * Holds a lock while the method runs, whoever calls it: a handler of requests or messages, a scheduled job, a queue processor,
@@ -60,14 +67,10 @@ export class QuorlockModule {
 export function Locked(
   resources: string | readonly string[] | ((...given: any[]) => string | readonly string[]),
   options?: Omit<LockOptions, 'signal'>,
-): <Method extends (...given: any[]) => PromiseLike<any>>(
-  target: object,
-  key: string | symbol,
-  descriptor: TypedPropertyDescriptor<Method>,
-) => void
+): PromiseMethodDecorator
 
 /**
  * A parameter of a method: the `Lease` of the lock that {@link Locked} holds, `@HeldLease() lease: Lease`. Callers leave it
  * out. Without `@Locked` on the same method, the application does not start.
  */
-export function HeldLease(): (target: object, key: string | symbol | undefined, index: number) => void
+export function HeldLease(): ParameterDecorator
