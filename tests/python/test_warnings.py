@@ -306,6 +306,26 @@ def test_a_timeout_outside_of_an_event_loop_says_nothing_about_one() -> None:
             assert "event loop" not in str(caught.value)
 
 
+def test_only_a_timeout_blames_the_blocked_event_loop() -> None:
+    with Nodes(3) as nodes:
+        client = nodes.client(wait=0, connect_timeout=0.1)
+
+        async def main() -> None:
+            with pytest.raises(quorlock.ConfigError) as wrong:
+                client.lock("r").acquire(wait=-1)
+            nodes.cut()
+            with pytest.raises(quorlock.QuorumError) as outage:
+                client.lock("r").acquire()
+            client.close()
+            with pytest.raises(quorlock.ClosedError) as closed:
+                client.lock("r").acquire()
+            for caught in (wrong, outage, closed):
+                assert "event loop" not in str(caught.value)
+
+        with pytest.warns(quorlock.EventLoopBlockedWarning):
+            asyncio.run(main())
+
+
 async def waits(client: quorlock.Client) -> None:
     async with client.lock("r"):
         pass

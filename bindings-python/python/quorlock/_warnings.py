@@ -7,7 +7,7 @@ import sys
 import warnings
 from types import FrameType
 
-from ._errors import EventLoopBlockedWarning, QuorlockError
+from ._errors import EventLoopBlockedWarning, LockTimeoutError
 
 _INSTEAD = {
     "__exit__": ("`with`", "`async with`"),
@@ -41,8 +41,10 @@ def warn_of_blocking() -> None:
     )
 
 
-def blame_blocking(error: QuorlockError) -> None:
-    """Adds to the message of a timeout that the wait blocked the event loop."""
+def blame_blocking(error: BaseException) -> None:
+    """Adds to the message of a LockTimeoutError that the wait blocked the event loop."""
+    if not isinstance(error, LockTimeoutError):
+        return
     text = (
         f"{error}; the wait blocked the event loop of this thread, so no task in it could release "
         "the lock: use `async with` or `await acquire_async()`"
