@@ -6,7 +6,7 @@
 //! terminate such a thread at any time (see `exit`). `completion`, `inbox` and `logging` enqueue calls.
 
 use crate::exit;
-use once_cell::race::OnceBox;
+use crate::imports::START;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use quorlock::PerProcess;
@@ -100,12 +100,7 @@ impl Kind {
         let Some(worker) = self.calls().add_worker_if(self, |state| state.workers == 0) else {
             return Ok(());
         };
-        start()
-            .get_or_try_init(|| {
-                let start = py.import("quorlock._threads")?.getattr("start")?.unbind();
-                Ok::<_, PyErr>(Box::new(start))
-            })?
-            .call1(py, (worker,))?;
+        START.get(py)?.call1((worker,))?;
         Ok(())
     }
 
@@ -164,12 +159,6 @@ impl Kind {
         let state = self.calls().state();
         state.workers == 0 || (state.waiting.is_empty() && state.running.is_empty())
     }
-}
-
-// Initialized without waiting for another thread: in a forked child that thread would not exist.
-fn start() -> &'static OnceBox<Py<PyAny>> {
-    static START: OnceBox<Py<PyAny>> = OnceBox::new();
-    &START
 }
 
 #[derive(Default)]

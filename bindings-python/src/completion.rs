@@ -9,7 +9,7 @@ use crate::convert::error;
 use crate::exit;
 use crate::inbox::{Cancel, Inbox, Letter, Shared};
 use crate::logging;
-use crate::waiting::{hub, wait};
+use crate::waiting::{self, hub, wait};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -113,7 +113,7 @@ impl Pending {
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let _entered = exit::enter(py);
         let operation = Self(Mutex::new(Some(self.take()?)));
-        let done = operation.wait_here(py, None)?;
+        let done = waiting::block(py, || operation.wait_here(py, None))?;
         done.ok_or_else(|| PyRuntimeError::new_err("the operation has no result"))
     }
 

@@ -3,12 +3,11 @@
 //! It must not validate values: the core decides which ones it accepts, with the same errors in all
 //! languages. Every other module of this crate calls it.
 
-use crate::exit::outlives_process;
-use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PySystemExit};
+use crate::imports::{ERRORS, WARN};
+use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use quorlock::{Dialect, Error, ErrorCode, NodeReport, OptionValue, unit_warning, wrong_resource};
-use std::ffi::CString;
 
 /// Converts a dict of keyword arguments to core options.
 pub(crate) fn values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
@@ -159,38 +158,17 @@ pub(crate) fn warn_about_unit(given: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = given.py();
     match unit_warning(Dialect::Python, &value(given)) {
         Some(text) => {
-            let text = CString::new(text).unwrap_or_default();
-            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, frames_of_package(py)? + 1)
+            WARN.get(py)?.call1((py.get_type::<PyRuntimeWarning>(), text))?;
+            Ok(())
         }
         None => Ok(()),
     }
 }
 
-/// Returns the number of this package's frames at the end of the stack.
-fn frames_of_package(py: Python<'_>) -> PyResult<i32> {
-    let mut frame = py.import("sys")?.call_method0("_getframe")?;
-    let mut frames = 0;
-    while !frame.is_none() {
-        let module: String = frame.getattr("f_globals")?.get_item("__name__")?.extract()?;
-        if !module.starts_with("quorlock.") {
-            break;
-        }
-        frame = frame.getattr("f_back")?;
-        frames += 1;
-    }
-    Ok(frames)
-}
-
 /// Converts a core error to the exception class of the same name in `quorlock._errors`.
-///
-/// At interpreter exit all clients are closed. A daemon thread that is waiting for a lock at that time gets
-/// `SystemExit` instead of `ClosedError`, so that it ends without a traceback.
 pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
-    if error.code() == ErrorCode::Closed && outlives_process() {
-        return PySystemExit::new_err(());
-    }
     let made = || -> PyResult<PyErr> {
-        let class = py.import("quorlock._errors")?.getattr(error.code().class())?;
+        let class = ERRORS.get(py)?.get_item(error.code().class())?;
         let (text, nodes) = (error.to_string(), reports(py, error.nodes())?);
         let raised = match error.code() {
             ErrorCode::Timeout => class.call1((text, error.resources(), nodes, error.holder())),
@@ -203,7 +181,7 @@ pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
 
 /// Converts the outcomes at the nodes to a tuple of `quorlock.NodeReport`.
 pub(crate) fn reports<'py>(py: Python<'py>, nodes: &[NodeReport]) -> PyResult<Bound<'py, PyTuple>> {
-    let class = py.import("quorlock._errors")?.getattr("NodeReport")?;
+    let class = ERRORS.get(py)?.get_item("NodeReport")?;
     let report =
         |node: &NodeReport| class.call1((&node.address, node.outcome.as_str(), &node.detail));
     PyTuple::new(py, nodes.iter().map(report).collect::<PyResult<Vec<_>>>()?)

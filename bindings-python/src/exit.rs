@@ -6,15 +6,18 @@
 //!
 //! - Every native function that waits, or that may run Python code, holds an [`Entered`] guard. It gives
 //!   the guard up while it waits without the GIL ([`detach`]).
-//! - The exit handler ([`end`]) waits until no other thread holds a guard. A thread that requests a guard
+//! - After the last exit handler, [`end`] waits until no other thread holds a guard. A thread that requests a guard
 //!   after that is parked forever, without the GIL.
 //!
-//! The thread that runs the exit handler also finalizes the interpreter. It is never parked. All other
-//! modules of this crate call this one; it depends on none of them.
+//! The thread that runs the exit handlers also finalizes the interpreter. It is never parked, so finalizers can
+//! acquire and release. When no Python code can run any more, all leases are released. All other modules of this
+//! crate call this one; it depends on none of them.
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 use quorlock::PerProcess;
 use std::cell::Cell;
+use std::panic;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
@@ -23,6 +26,9 @@ use std::time::{Duration, Instant};
 /// The maximum time that the exit handler waits for other threads to leave this crate. They run only short
 /// code there: they convert values and call observers of acquires.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The maximum time that the release of all leases takes at the end of the process.
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 static EXIT: PerProcess<Exit> = PerProcess::new();
 
@@ -135,24 +141,32 @@ pub(crate) fn switch<'py>(
     call()
 }
 
-/// Marks this thread as the one that finalizes the interpreter.
-pub(crate) fn begin() {
-    let _ = Exit::of_process().finalizing.set(thread::current().id());
+/// Registers the release of all leases for the end of the finalization, after all Python code. Does nothing if the
+/// interpreter has no room for it: the leases expire then.
+pub(crate) fn release_after_finalization() {
+    extern "C" fn release() {
+        // Unwinding into the interpreter would abort the process.
+        let _ = panic::catch_unwind(|| quorlock::release_all(RELEASE_TIMEOUT));
+    }
+    #[expect(unsafe_code, reason = "PyO3 has no safe form of it")]
+    // SAFETY: The interpreter is initialized, and `release` uses no Python object.
+    unsafe {
+        ffi::Py_AtExit(Some(release))
+    };
 }
 
-/// Returns whether this is a daemon thread of a process that is exiting: any thread but the finalizing one.
-pub(crate) fn outlives_process() -> bool {
-    let finalizing = Exit::of_process().finalizing.get();
-    finalizing.is_some_and(|finalizing| *finalizing != thread::current().id())
+/// Returns whether other threads are kept out: only the finalizing one calls this crate, for finalizers.
+pub(crate) fn is_over() -> bool {
+    Exit::of_process().is_over.load(Ordering::SeqCst)
 }
 
 /// Waits until no other thread is inside this crate, and keeps threads out from then on.
 ///
-/// Called by the exit handler. After this returns, no other thread takes the GIL with a frame of this crate
-/// on its stack.
+/// Called when all exit handlers of Python have run. After this returns, no other thread takes the GIL with a frame
+/// of this crate on its stack.
 pub(crate) fn end(py: Python<'_>) {
     let exit = Exit::of_process();
-    begin();
+    let _ = exit.finalizing.set(thread::current().id());
     exit.is_over.store(true, Ordering::SeqCst);
     let own = usize::from(DEPTH.get() > 0);
     py.detach(|| {

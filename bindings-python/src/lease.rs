@@ -10,8 +10,9 @@
 use crate::completion::{self, Pending};
 use crate::convert::{error, value, warn_about_unit};
 use crate::exit;
+use crate::imports::LEASE;
 use crate::inbox::Inbox;
-use once_cell::race::OnceBox;
+use crate::waiting;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyBaseException, PyRuntimeError};
 use pyo3::prelude::*;
@@ -130,7 +131,7 @@ impl Lease {
     fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let _entered = exit::enter(py);
         let timeout = timeout.map(Duration::from_secs_f64);
-        let is_lost = self.lost().wait_here(py, timeout)?;
+        let is_lost = waiting::block(py, || self.lost().wait_here(py, timeout))?;
         is_lost.map_or(Ok(false), |is_lost| is_lost.extract(py))
     }
 
@@ -276,6 +277,8 @@ impl LeaseBlock {
     fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let native = slf.get().native.bind(slf.py()).get();
         native.check(slf.py())?;
+        // The end of the block waits for the nodes. A warning there could be an exception that hides the body's.
+        waiting::block(slf.py(), || Ok(()))?;
         Self::_begin_block(&slf)?;
         Ok(slf)
     }
@@ -294,9 +297,10 @@ impl LeaseBlock {
     /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.
     ///
     /// Runs no Python code, except to warn about a lease that was never released: the interpreter ignores what is
-    /// raised in `__del__`, so the exception of a signal handler, such as that of Ctrl-C, would be lost.
+    /// raised in `__del__`, so the exception of a signal handler, such as that of Ctrl-C, would be lost. At
+    /// interpreter exit, when the module that refers to a lease is cleared, the lease is released soon after.
     fn __del__(slf: &Bound<'_, Self>) -> PyResult<()> {
-        if slf.get().native.get().0.abandon() {
+        if slf.get().native.get().0.abandon() && !exit::is_over() {
             slf.call_method0("_warn_dropped")?;
         }
         Ok(())
@@ -311,9 +315,5 @@ impl LeaseBlock {
 
 /// Returns a `quorlock.Lease` of `native`. Runs no Python code, so no signal handler can raise here.
 pub(crate) fn wrap<'py>(py: Python<'py>, native: &Py<Lease>) -> PyResult<Bound<'py, PyAny>> {
-    // Initialized without waiting for another thread: in a forked child that thread would not exist.
-    static CLASS: OnceBox<Py<PyAny>> = OnceBox::new();
-    let import =
-        || Ok::<_, PyErr>(Box::new(py.import("quorlock._lease")?.getattr("Lease")?.unbind()));
-    CLASS.get_or_try_init(import)?.bind(py).call1((native.clone_ref(py),))
+    LEASE.get(py)?.call1((native.clone_ref(py),))
 }

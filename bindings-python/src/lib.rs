@@ -11,6 +11,7 @@ mod convert;
 mod credentials;
 mod election;
 mod exit;
+mod imports;
 mod inbox;
 mod lease;
 mod lock;
@@ -56,24 +57,27 @@ fn shortened(resource: &str) -> Cow<'_, str> {
     quorlock::shortened(resource)
 }
 
-/// Closes all clients and releases their leases at interpreter exit. Waits for at most `seconds`.
-#[pyfunction]
-fn release_all(py: Python<'_>, seconds: f64) {
-    exit::begin();
-    exit::detach(py, || quorlock::release_all(Duration::from_secs_f64(seconds)));
-}
-
-/// Forwards the remaining log records at interpreter exit, after [`release_all`].
+/// Forwards the remaining log records, when all exit handlers have run. Other threads that call this module
+/// afterwards block forever.
 ///
-/// Other threads that call this module afterwards block forever.
+/// `releases`: also closes all clients and releases their leases, because the interpreter is not finalized.
 #[pyfunction]
-fn end(py: Python<'_>) -> PyResult<()> {
+fn end(py: Python<'_>, releases: bool) -> PyResult<()> {
     let is_idle = || Kind::Logging.is_idle();
     py.detach(|| exit::wait_until(LOGGING_TIMEOUT, is_idle));
     // If a handler hangs on the logging thread, calling it here as well would block the exit.
     let is_idle = is_idle();
     exit::end(py);
+    if releases {
+        exit::detach(py, || quorlock::release_all(exit::RELEASE_TIMEOUT));
+    }
     if is_idle { logging::log(py) } else { Ok(()) }
+}
+
+/// Imports what native code uses, at the end of the import of `quorlock`.
+#[pyfunction]
+fn prepare(py: Python<'_>) -> PyResult<()> {
+    imports::prepare(py)
 }
 
 /// Runs the command line and returns its exit status. The first argument is the program's name.
@@ -104,6 +108,7 @@ fn check_interpreter(py: Python<'_>) -> PyResult<()> {
 #[pymodule(gil_used = false)]
 fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter(module.py())?;
+    exit::release_after_finalization();
     // PyO3 imports this type on first use. A child forked during that import would wait forever.
     let _ = module.py().get_type::<PyDelta>();
     module.add_class::<Client>()?;
@@ -124,8 +129,8 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FastForward>()?;
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(shortened, module)?)?;
-    module.add_function(wrap_pyfunction!(release_all, module)?)?;
     module.add_function(wrap_pyfunction!(end, module)?)?;
+    module.add_function(wrap_pyfunction!(prepare, module)?)?;
     module.add_function(wrap_pyfunction!(logging::records, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

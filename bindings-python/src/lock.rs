@@ -17,6 +17,7 @@ use crate::lease::{Lease, LeaseBlock, wrap};
 use crate::logging;
 use crate::observer::Observer;
 use crate::scope::{self, entered, owner, set_entered};
+use crate::waiting;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -237,7 +238,8 @@ impl Acquirable {
             Some(lease) => Ok(lease.extract::<Option<Py<Lease>>>(py)?),
             None => Err(no_lease()),
         };
-        self.observer.observed(py, |py| self._resources(py), acquire)
+        let hold = || self.observer.observed(py, |py| self._resources(py), acquire);
+        waiting::block(py, hold)
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<Block>> {

@@ -10,6 +10,7 @@
 
 use crate::calls::Kind;
 use crate::exit;
+use crate::imports::{FORWARD, LEVELS, USES_LOGGING};
 use crate::waiting::hub;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -35,7 +36,7 @@ impl Logging {
     fn start() -> Self {
         let wake = || {
             Kind::Logging.put("", |py| {
-                let forward = py.import("quorlock._logging")?.getattr("forward")?;
+                let forward = FORWARD.get(py)?.clone();
                 Ok((forward.unbind(), PyTuple::empty(py).unbind()))
             });
             true
@@ -68,6 +69,11 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
 /// may wait for a lock that another greenlet of this thread holds.
 pub(crate) fn flush(py: Python<'_>) {
     let Some(logging) = LOGGING.get() else { return };
+    if exit::is_over() {
+        // The forwarding thread does not run any more. A finalizer may get here, when `logging` has been cleared.
+        let _ = log(py);
+        return;
+    }
     if logging.is_slow.load(Ordering::Relaxed) || Kind::Logging.flush(Duration::ZERO) {
         return;
     }
@@ -80,20 +86,19 @@ pub(crate) fn flush(py: Python<'_>) {
 }
 
 fn py_uses_logging(py: Python<'_>) -> PyResult<bool> {
-    py.import("quorlock._logging")?.call_method0("is_used")?.extract()
+    USES_LOGGING.get(py)?.call0()?.extract()
 }
 
 /// Reads the levels of the Python loggers, and sets those of the core's listener accordingly.
 pub(crate) fn read_levels(py: Python<'_>) -> PyResult<()> {
-    let module = py.import("quorlock._logging")?;
-    let levels: [u8; TARGETS.len()] = module.call_method1("levels", (TARGETS,))?.extract()?;
+    let levels: [u8; TARGETS.len()] = LEVELS.get(py)?.call1((TARGETS,))?.extract()?;
     LOGGING.get_or_init(Logging::start).listener.listen(levels);
     Ok(())
 }
 
 /// Forwards all queued records on this thread.
 pub(crate) fn log(py: Python<'_>) -> PyResult<()> {
-    py.import("quorlock._logging")?.call_method0("forward")?;
+    FORWARD.get(py)?.call0()?;
     Ok(())
 }
 

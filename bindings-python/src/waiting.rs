@@ -1,9 +1,11 @@
 //! Waiting for an operation in a blocking call.
 //!
-//! This module checks for signals while the main thread waits, so that Ctrl-C ends a wait within [`SLICE`], and
-//! finds the hub where gevent or eventlet runs. It must not hold the GIL while it waits. `completion` calls it.
+//! This module checks for signals while the main thread waits, so that Ctrl-C ends a wait within [`SLICE`], finds
+//! the hub where gevent or eventlet runs, and warns where asyncio runs. It must not hold the GIL while it waits.
+//! `completion`, `lease` and `lock` call it.
 
 use crate::exit;
+use crate::imports::{BLAME_BLOCKING, HUB, MODULES, SIGNAL, WARN_OF_BLOCKING};
 use once_cell::race::OnceBox;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -50,28 +52,48 @@ pub(crate) fn wait<T: Send + 'static>(
 ///
 /// `signal.signal` checks the thread before it rejects the handler `None`. The answer of
 /// `threading.main_thread()` is not reliable: before Python 3.13, it is the thread that first imported
-/// `threading`. `_signal` is used because libraries replace functions of `signal`.
+/// `threading`.
 fn may_handle_signals(py: Python<'_>) -> bool {
-    // Initialized without waiting for another thread: in a forked child that thread would not exist.
-    static SIGNAL: OnceBox<Py<PyAny>> = OnceBox::new();
-    let import = || Ok::<_, PyErr>(Box::new(py.import("_signal")?.getattr("signal")?.unbind()));
-    let signal = SIGNAL.get_or_try_init(import);
-    let refusal = signal.and_then(|signal| signal.call1(py, (SIGINT, py.None())));
+    let refusal = SIGNAL.get(py).and_then(|signal| signal.call1((SIGINT, py.None())));
     !refusal.is_err_and(|error| error.is_instance_of::<PyValueError>(py))
 }
 
-static MODULES: OnceBox<Py<PyDict>> = OnceBox::new();
-
 /// Returns the hub that runs the greenlets of this thread, if there is one.
 pub(crate) fn hub(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    let modules = || {
-        let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
-        Ok::<_, PyErr>(Box::new(modules.unbind()))
-    };
-    let modules = MODULES.get_or_try_init(modules)?.bind(py);
+    let modules = MODULES.get(py)?.cast::<PyDict>()?;
     if !modules.contains("gevent.monkey")? && !modules.contains("eventlet.patcher")? {
         return Ok(None);
     }
-    let hub = py.import("quorlock._hubs")?.call_method0("current")?;
+    let hub = HUB.get(py)?.call0()?;
     Ok((!hub.is_none()).then_some(hub))
+}
+
+/// Does the work of a blocking call. If it blocks an event loop, warns before, and says so in the error of a lock
+/// that others held for the whole wait.
+pub(crate) fn block<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    if !runs_event_loop(py)? || hub(py)?.is_some() {
+        return work();
+    }
+    WARN_OF_BLOCKING.get(py)?.call0()?;
+    work().inspect_err(|error| {
+        // Only adds to the message.
+        let _ = BLAME_BLOCKING.get(py).and_then(|blame| blame.call1((error.value(py),)));
+    })
+}
+
+/// Returns whether an asyncio event loop runs in this thread.
+fn runs_event_loop(py: Python<'_>) -> PyResult<bool> {
+    static RUNNING: OnceBox<Py<PyAny>> = OnceBox::new();
+    let running = match RUNNING.get() {
+        Some(running) => running,
+        None => {
+            // If asyncio was not imported, or its import is not finished, no event loop runs.
+            let events = MODULES.get(py)?.cast::<PyDict>()?.get_item("asyncio.events")?;
+            // The public `get_running_loop` raises an exception if no loop runs, which takes longer.
+            let running = events.map(|events| events.getattr("_get_running_loop"));
+            let Some(Ok(running)) = running else { return Ok(false) };
+            RUNNING.get_or_init(|| Box::new(running.unbind()))
+        }
+    };
+    Ok(!running.bind(py).call0()?.is_none())
 }

@@ -174,9 +174,14 @@ def _method(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """Returns the parameters with their defaults, without `self` and types.
 
-    `**unknown` says that the keyword parameters are options, which have tables of their own.
+    `**unknown` says that the keyword parameters are options, which have tables of their own. Other
+    parameters that accept nothing, such as `*misplaced: Never`, exist only for the text of errors.
     """
     arguments = function.args
+    if arguments.vararg and _is_never(arguments.vararg):
+        arguments.vararg = None
+    if arguments.kwarg and arguments.kwarg.arg != "unknown" and _is_never(arguments.kwarg):
+        arguments.kwarg = None
     if arguments.kwarg and arguments.kwarg.arg == "unknown":
         arguments.kwonlyargs, arguments.kw_defaults = [], []
         arguments.kwarg = ast.arg("options")
@@ -187,6 +192,10 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         if positional and positional[0].arg == "self":
             del positional[0]
     return f"({ast.unparse(arguments)})"
+
+
+def _is_never(argument: ast.arg) -> bool:
+    return argument.annotation is not None and ast.unparse(argument.annotation) == "Never"
 
 
 # Node.js

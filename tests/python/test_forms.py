@@ -405,8 +405,10 @@ def test_a_decorated_context_manager_is_refused(client: quorlock.Client, is_asyn
     made: Callable[[], object] = contextlib.contextmanager(body)
     if is_async:
         made = contextlib.asynccontextmanager(async_body)
+    with pytest.raises(TypeError, match="cannot decorate a generator or a context manager"):
+        client.lock("r")(made)
     with pytest.raises(TypeError, match="returned a context manager, whose body would run after"):
-        client.lock("r")(made)()
+        client.lock("r")(lambda: made())()
 
 
 # What objects know of themselves

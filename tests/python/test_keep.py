@@ -133,7 +133,7 @@ def test_what_is_no_release_keeps_nothing(servers: Servers) -> None:
         asyncio.run(cancelled())
         wait_until(lambda: is_free(servers, "cancelled"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
+            warnings.simplefilter("ignore", quorlock.LeaseDroppedWarning)
             client.lock("collected", ttl=0.5).acquire()
             gc.collect()
         wait_until(lambda: is_free(servers, "collected"))

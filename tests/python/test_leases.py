@@ -308,7 +308,7 @@ def test_a_collected_lease_is_not_released_and_expires_with_a_warning(
     cycle = [lease]
     cycle.append(cycle)  # type: ignore[arg-type]
     del lease, cycle
-    with pytest.warns(ResourceWarning, match=rf"'r' \(fence {fence}\).* was never released"):
+    with pytest.warns(quorlock.LeaseDroppedWarning, match="the lease of 'r' was dropped"):
         gc.collect()
     stats = client.stats()
     assert (stats.dropped, stats.releases, stats.losses, stats.held) == (1, 0, 0, 0)
@@ -331,7 +331,7 @@ def test_a_collected_lease_is_not_released_and_expires_with_a_warning(
 
 
 def test_the_warning_names_the_line_that_drops_the_lease(client: quorlock.Client) -> None:
-    with pytest.warns(ResourceWarning) as caught:
+    with pytest.warns(quorlock.LeaseDroppedWarning) as caught:
         client.lock("r").acquire()
     assert caught[0].filename == __file__
     assert isinstance(caught[0].source, quorlock.Lease)
@@ -351,7 +351,7 @@ def test_a_collected_lease_excludes_others_for_its_ttl(servers: Servers) -> None
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(8) as pool:
         clients = [stack.enter_context(quorlock.Client(servers.urls)) for _ in range(8)]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
+            warnings.simplefilter("ignore", quorlock.LeaseDroppedWarning)
             for worker in [pool.submit(work, client) for client in clients]:
                 worker.result(TIMEOUT)
         assert len(entered) <= 1
@@ -376,7 +376,7 @@ def test_leases_in_blocks_and_ended_leases_are_collected_without_a_warning(
             await asyncio.wait_for(client.lock("held").acquire_async(), 0.05)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error", ResourceWarning)
+        warnings.simplefilter("error", quorlock.LeaseDroppedWarning)
         with client.lock("r"):
             gc.collect()
         client.lock("r").acquire().release()
@@ -396,7 +396,7 @@ def test_a_lease_in_a_forked_child_is_collected_without_a_warning(
     child = os.fork()
     if child == 0:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", ResourceWarning)
+            warnings.simplefilter("error", quorlock.LeaseDroppedWarning)
             del lease
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

@@ -391,8 +391,10 @@ def test_a_program_that_does_not_log_gets_no_output() -> None:
 
 
 def test_the_last_events_are_logged_before_the_process_exits() -> None:
-    program = f"import logging, quorlock\nlogging.basicConfig(level='DEBUG'){LOSE}"
-    program += "client.lock('last').acquire()\n"
+    # Runs after the exit handlers of quorlock and logging.
+    program = "import atexit\natexit.register(lambda: lease.release())\n"
+    program += f"import logging, quorlock\nlogging.basicConfig(level='DEBUG'){LOSE}"
+    program += "lease = client.lock('last').acquire()\n"
     for _ in range(3):
         lines = run(program, ["memory://last"]).stderr.splitlines()
         assert sum(line.startswith("WARNING:quorlock.lease:lease lost") for line in lines) == 1

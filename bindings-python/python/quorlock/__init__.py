@@ -6,10 +6,10 @@ with client.lock("orders:42") as lease:
     save(order, fence=lease.fence)
 """
 
-import atexit
 from typing import TYPE_CHECKING
 
 # Imported here, not on first use: a child that is forked during an import would wait forever.
+from . import _exit as _exit
 from . import _logging as _logging
 from . import _threads as _threads
 from ._client import Client, ClientOptions, LockOptions, SemaphoreOptions
@@ -17,6 +17,8 @@ from ._election import Election, Watch
 from ._errors import (
     ClosedError,
     ConfigError,
+    EventLoopBlockedWarning,
+    LeaseDroppedWarning,
     LeaseLostError,
     LockTimeoutError,
     NodeReport,
@@ -25,7 +27,7 @@ from ._errors import (
 )
 from ._lease import Lease
 from ._lock import Lock
-from ._quorlock import __version__, end, release_all
+from ._quorlock import __version__, prepare
 from ._semaphore import Semaphore
 
 if TYPE_CHECKING:
@@ -52,10 +54,12 @@ __all__ = [
     "ConfigError",
     "Diagnosis",
     "Election",
+    "EventLoopBlockedWarning",
     "Finding",
     "Histogram",
     "Leader",
     "Lease",
+    "LeaseDroppedWarning",
     "LeaseLostError",
     "Lock",
     "LockOptions",
@@ -105,9 +109,5 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# Exit handlers run in reverse order, so `release_all` runs first. It closes all clients and
-# releases their leases, so that other processes need not wait for them to expire. It takes at most
-# 1 second.
-atexit.register(end)
-atexit.register(release_all, 1)
-del atexit, end, release_all
+prepare()
+del prepare

@@ -1,4 +1,5 @@
-"""Detects functions whose body runs after they have returned: async functions and generators.
+"""Detects functions whose body runs after they have returned: async functions, generators and
+context managers.
 
 A lock that decorates such a function like a plain one would be released before the body runs. The
 decorator in `_lock`, `Election` and `Lease.on_lost` call this module.
@@ -22,6 +23,15 @@ def is_generator(function: Callable[..., object]) -> bool:
         inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form)
         for form in _forms(function)
     )
+
+
+def is_context_manager(function: Callable[..., object]) -> bool:
+    """Returns whether `contextlib` made the function, whose result is a context manager."""
+    from contextlib import asynccontextmanager, contextmanager
+
+    # All functions that one of these makes have the same code.
+    made: list[Any] = [contextmanager(iter), asynccontextmanager(aiter)]
+    return getattr(function, "__code__", None) in [each.__code__ for each in made]
 
 
 def _forms(function: Callable[..., object]) -> list[Any]:

@@ -88,6 +88,13 @@ class Election:
                 if lease._native.loss is None:
                     raise
 
+    if not TYPE_CHECKING:
+
+        def __bool__(self) -> bool:
+            from . import _misuse
+
+            raise _misuse.no_truth_value(self, "call `run` with the function that leads")
+
     def __repr__(self) -> str:
         return f"<quorlock.Election for {_quorlock.shortened(self.resource)!r}>"
 

@@ -1,4 +1,5 @@
-"""The exception classes. The core decides which one is raised, with which code and message."""
+"""The exception and warning classes. The core decides which error is raised, with which code and
+message."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -92,3 +93,16 @@ class ClosedError(QuorlockError):
     """The client is closed."""
 
     code = "CLOSED"
+
+
+# Python ignores a ResourceWarning by default, but shows a RuntimeWarning.
+
+
+class LeaseDroppedWarning(RuntimeWarning):
+    """A lease was garbage-collected while it was valid, as in `if lock.acquire(): ...`: it is not
+    renewed any more, and the body runs without the lock once the lease has expired."""
+
+
+class EventLoopBlockedWarning(RuntimeWarning):
+    """A blocking call runs in the thread of an event loop, whose tasks all stop until it returns.
+    Use the asyncio form of the call."""

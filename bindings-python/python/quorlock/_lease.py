@@ -1,15 +1,14 @@
 """The public class `Lease`: a lock that is held. The native lease does the work."""
 
-import warnings
 from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from . import _quorlock
+from . import _quorlock, _warnings
 from ._async import inbox_of, result, running_loop
-from ._errors import LeaseLostError
+from ._errors import LeaseDroppedWarning, LeaseLostError
 from ._options import LOCK
 
 # Imported here, not on first use: a child that is forked during an import would wait forever.
@@ -38,8 +37,8 @@ class Lease(_quorlock.LeaseBlock):
     also that of `with lock as lease:` or of an election: another one raises RuntimeError.
 
     If a lease is garbage-collected while valid, it is not released: its renewal stops, and its key
-    stays on the nodes until it expires. This issues a ResourceWarning, and `Client.stats` counts
-    the lease as `dropped`. So `if lock.acquire(): ...` protects its body for at most `ttl`.
+    stays on the nodes until it expires. This issues a LeaseDroppedWarning, and `Client.stats`
+    counts the lease as `dropped`. So `if lock.acquire(): ...` protects its body for at most `ttl`.
 
     In a forked child, a lease of the parent is not valid. The child neither renews nor releases it;
     the parent still holds it.
@@ -312,15 +311,23 @@ class Lease(_quorlock.LeaseBlock):
         except TimeoutError:
             return False
 
-    def _warn_dropped(self, warn: Callable[..., None] = warnings.warn) -> None:
+    # For type checkers, this would make every attribute valid.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            from . import _misuse
+
+            raise _misuse.missing_attribute(self, name, Lease)
+
+    def _warn_dropped(self) -> None:
         """Called by the native `__del__`."""
-        warn(
-            f"{self!r} was never released: others have to wait until it expires. Use "
-            "`with lock:`, or keep the lease and call `release()`",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
+        names = ", ".join(repr(_quorlock.shortened(name)) for name in self.resources)
+        text = (
+            f"the lease of {names} was dropped while it was valid, so it is not renewed any more; "
+            "write `with lock:` instead of `if lock.acquire():`, or keep the lease in a variable "
+            "until `lease.release()`"
         )
+        _warnings.warn(LeaseDroppedWarning, text, source=self)
 
     def __repr__(self) -> str:
         state = f"valid for {self.remaining:.3f} s" if self.valid else "not valid"

@@ -8,7 +8,7 @@ is not here.
 import functools
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, cast
 
 from . import _quorlock
 from ._async import result
@@ -75,11 +75,40 @@ class Acquirable(_quorlock.Acquirable):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorates a function, sync or async, so that each call holds a lease.
 
-        Raises TypeError for a generator function, or for an object that cannot be called. A call
-        raises TypeError if a function that is not `async def` returns an awaitable, or any function
-        returns a generator: its body would run after the lease is released. The body does not run.
+        Write it directly above `def`, below all other decorators: a framework's decorator, such as
+        `@app.post` of FastAPI or `@app.task` of Celery, must get the function that holds the lease.
+
+        Raises TypeError for a generator function, a context manager of `contextlib`, a class, a
+        task, command or fixture that a framework has made of a function, or an object that cannot
+        be called. A call raises TypeError if a function that is not `async def` returns an
+        awaitable, or any function returns a generator: its body would run after the lease is
+        released. The body does not run.
         """
         return _decorated(function, lambda *_, **__: self)
+
+    # For type checkers, these would make every attribute and every condition valid.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            from . import _misuse
+
+            raise _misuse.missing_attribute(self, name, Lease)
+
+        def __bool__(self) -> bool:
+            from . import _misuse
+
+            instead = "use `with lock:` or `if lease := lock.try_acquire():`"
+            raise _misuse.no_truth_value(self, instead)
+
+    def _acquire_options(
+        self, misplaced: tuple[object, ...], foreign: dict[str, Any], **options: Any
+    ) -> dict[str, Any]:
+        """Returns the options that `acquire` was given. Raises TypeError for other arguments."""
+        if misplaced or foreign:
+            from . import _misuse
+
+            raise _misuse.wrong_arguments(self, misplaced, foreign)
+        return given(**options)
 
 
 class Lock(Acquirable, _quorlock.Lock):
@@ -91,7 +120,7 @@ class Lock(Acquirable, _quorlock.Lock):
 
     __slots__ = ()
 
-    def acquire(self, *, wait: Duration | None = LOCK) -> Lease:
+    def acquire(self, *misplaced: Never, wait: Duration | None = LOCK, **foreign: Never) -> Lease:
         """Acquires the lock and returns the lease. Waits for at most `wait` while others hold it.
 
         `wait` is in seconds, or a `timedelta`: 0 tries once, None waits forever. The default is
@@ -100,11 +129,14 @@ class Lock(Acquirable, _quorlock.Lock):
         Raises LockTimeoutError if others held it for the whole `wait`, and QuorumError if too few
         nodes can vote and this lasts for `connect_timeout` or `wait`, whichever is shorter.
         """
-        return self._hold(given(wait=wait))
+        return self._hold(self._acquire_options(misplaced, foreign, wait=wait))
 
-    async def acquire_async(self, *, wait: Duration | None = LOCK) -> Lease:
+    async def acquire_async(
+        self, *misplaced: Never, wait: Duration | None = LOCK, **foreign: Never
+    ) -> Lease:
         """The asyncio form of `acquire`. If it is cancelled, no key is left on reachable nodes."""
-        return Lease(await self._observed(self._acquire, given(wait=wait)))
+        options = self._acquire_options(misplaced, foreign, wait=wait)
+        return Lease(await self._observed(self._acquire, options))
 
     def locked(self) -> bool:
         """Returns True if the lock could not be acquired now because it is held on too many nodes.
@@ -150,13 +182,15 @@ def _decorated(function: Callable[P, R], made: Callable[..., Acquirable]) -> Cal
     """Returns the function with each call in a block of what `made` returns for it."""
     if isinstance(function, staticmethod | classmethod):
         return cast("Callable[P, R]", type(function)(_decorated(function.__func__, made)))
-    if not callable(function):
-        raise TypeError(f"a lock decorates a function, not {function!r}")
-    from . import _deferred
+    from . import _deferred, _misuse
 
-    if _deferred.is_generator(function):
+    if (wrong := _misuse.wrong_target(function)) is not None:
+        raise wrong
+    if _deferred.is_generator(function) or _deferred.is_context_manager(function):
         # The lock would be released before the body runs.
-        raise TypeError("a lock cannot decorate a generator; use `with` in its body")
+        raise TypeError(
+            "a lock cannot decorate a generator or a context manager; use `with` in its body"
+        )
     if _deferred.is_async(function):
 
         @functools.wraps(function)

@@ -1,12 +1,12 @@
 """The public class `Semaphore`. The native class does the work, including the `with` statement."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 from . import _quorlock
 from ._async import result
 from ._lease import Duration, Lease
 from ._lock import Acquirable
-from ._options import SEMAPHORE, given
+from ._options import SEMAPHORE
 
 if TYPE_CHECKING:
     from ._reports import SemaphoreStatus
@@ -25,7 +25,13 @@ class Semaphore(Acquirable, _quorlock.Semaphore):
 
     __slots__ = ()
 
-    def acquire(self, *, wait: Duration | None = SEMAPHORE, permits: int = SEMAPHORE) -> Lease:
+    def acquire(
+        self,
+        *misplaced: Never,
+        wait: Duration | None = SEMAPHORE,
+        permits: int = SEMAPHORE,
+        **foreign: Never,
+    ) -> Lease:
         """Acquires the permits, all or none, and returns the lease. Waits for at most `wait` while
         others hold too many. Waiters are served in the order of their arrival, so that one that
         wants several permits is not overtaken forever.
@@ -37,14 +43,18 @@ class Semaphore(Acquirable, _quorlock.Semaphore):
         too few nodes can vote and this lasts for `connect_timeout` or `wait`, whichever is shorter,
         ConfigError for an invalid option, and ClosedError if the client is closed.
         """
-        return self._hold(given(wait=wait, permits=permits))
+        return self._hold(self._acquire_options(misplaced, foreign, wait=wait, permits=permits))
 
     async def acquire_async(
-        self, *, wait: Duration | None = SEMAPHORE, permits: int = SEMAPHORE
+        self,
+        *misplaced: Never,
+        wait: Duration | None = SEMAPHORE,
+        permits: int = SEMAPHORE,
+        **foreign: Never,
     ) -> Lease:
         """The asyncio form of `acquire`. If it is cancelled, no permit stays held on reachable
         nodes."""
-        options = given(wait=wait, permits=permits)
+        options = self._acquire_options(misplaced, foreign, wait=wait, permits=permits)
         return Lease(await self._observed(self._acquire, options))
 
     @property

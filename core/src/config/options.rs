@@ -254,8 +254,26 @@ fn unknown(dialect: Dialect, given: &str, names: &[&str]) -> Error {
     if PER_CLIENT.iter().any(|name| dialect.name(name) == given) {
         return Error::config(format!("{given} is an option of the client, not of a lock"));
     }
+    let advice = if names.contains(&"wait") { foreign(dialect, given) } else { String::new() };
     let names: Vec<_> = names.iter().map(|name| dialect.name(name)).collect();
-    Error::config(format!("{given} is not an option here; it can be {}", names.join(", ")))
+    Error::config(format!("{given} is not an option here; it can be {}{advice}", names.join(", ")))
+}
+
+/// Returns advice for an option of another lock library. Empty for all other names.
+fn foreign(dialect: Dialect, given: &str) -> String {
+    match given.replace('_', "").to_lowercase().as_str() {
+        "timeout" | "blockingtimeout" | "acquiretimeout" | "locktimeout" | "expire" | "expiry" => {
+            "; wait is the time to wait for the lock, and ttl the time after which it expires"
+                .into()
+        }
+        "blocking" | "sleep" | "retries" | "retrycount" | "retrytimes" => {
+            "; wait is the time to wait for the lock, and 0 tries once".into()
+        }
+        "autorenewal" | "automaticextensionthreshold" => {
+            format!("; {} renews the lease", dialect.name("auto_extend"))
+        }
+        _ => String::new(),
+    }
 }
 
 /// Checks a `timeout` that was passed to a blocking method: a duration of 0 or more in the unit of
