@@ -3,3 +3,4 @@
 mod healing;
 mod status;
 mod suspension;
+mod upgrade;
