@@ -282,7 +282,7 @@ impl Lease {
     pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
         // A lease that was extended for longer than its term needs a larger allowance for drift.
         let longer = Term { ttl: Duration::MAX, ..term }.until(now, self.end);
-        let ttl = longer.ttl.max(self.end.since(now) + term.drift());
+        let ttl = longer.ttl.max(self.end.since(now).saturating_add(term.drift()));
         self.may_send(now).then_some(ttl)
     }
 

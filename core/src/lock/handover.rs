@@ -7,6 +7,8 @@ use crate::command::request::{Given, Request, Subject};
 use crate::command::text::{self, Kind, checksum};
 use crate::command::token::Token;
 use crate::config::mode::Modes;
+use crate::config::options::Options;
+use crate::config::permits::MAX_PERMITS;
 use crate::config::resources::Resources;
 use crate::error::{Error, Result};
 use crate::runtime::clock;
@@ -68,6 +70,24 @@ struct Contents {
     prefix: u32,
 }
 
+impl Contents {
+    /// Whether [`Place::write`] can have written this. [`Lock`](crate::Lock) checks the resources.
+    fn is_possible(&self) -> bool {
+        let Self { resources, shared, permits, .. } = self;
+        let is_permit = |(limit, slots): &(u32, Vec<u32>)| {
+            (1..=MAX_PERMITS).contains(limit)
+                && !slots.is_empty()
+                && slots.is_sorted_by(|one, other| one < other)
+                && slots.iter().all(|slot| slot < limit)
+                && (resources.len(), shared.len()) == (1, 0)
+        };
+        Token::from(&*self.token).is_whole()
+            && Options::is_ttl(Duration::from_millis(self.within))
+            && shared.iter().all(|position| *position < resources.len())
+            && permits.as_ref().is_none_or(is_permit)
+    }
+}
+
 /// The nodes and the key prefix of a client, to which a text is bound.
 pub(crate) struct Place<'a> {
     /// The nodes' addresses, in the order of the client's list.
@@ -116,10 +136,10 @@ impl Place<'_> {
                  same one",
             ));
         }
-        let token = Arc::new(Token::from(contents.token));
-        if !token.is_own() {
-            return Err(Error::config("the lease text has no token of quorlock"));
+        if !contents.is_possible() {
+            return Err(text::damaged());
         }
+        let token = Arc::new(Token::from(contents.token));
         let addresses = self.addresses.iter().enumerate();
         let votes = |(_, address): &(usize, &&str)| !contents.silent.contains(&checksum(address));
         let voters = addresses.filter(votes).map(|(node, _)| node).collect();
