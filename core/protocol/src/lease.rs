@@ -69,18 +69,7 @@ impl Lease {
     ) -> Self {
         let (ended, released, sound, passed) = (None, false, granted, NodeSet::EMPTY);
         let (upgrades, is_upgrading) = (0, false);
-        Self {
-            quorum,
-            end,
-            limit,
-            ended,
-            released,
-            fence,
-            sound,
-            passed,
-            upgrades,
-            is_upgrading,
-        }
+        Self { quorum, end, limit, ended, released, fence, sound, passed, upgrades, is_upgrading }
     }
 
     /// Creates the lease again in a process that did not win its round, from what the nodes answered to a

@@ -20,9 +20,10 @@ use crate::lock::owner::Owner;
 use crate::lock::permits::Reserved;
 use crate::lock::watcher::Watcher;
 use crate::runtime::clock;
+use crate::runtime::mutex::{Mutex, MutexGuard};
 use crate::runtime::timer::sleep;
 use quorlock_protocol::{self as protocol, Ended, Event, Moment, NodeSet, Term, Upkeep, Vote};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -130,7 +131,8 @@ impl LeaseState {
     /// Returns when the renewer must handle the lease next: to extend it or, at the validity end, to report
     /// its loss.
     pub(crate) fn wake(&self) -> Moment {
-        let upkeep = self.upkeep.filter(|_| self.renewal_sent.is_none() && !self.lease.is_upgrading());
+        let upkeep =
+            self.upkeep.filter(|_| self.renewal_sent.is_none() && !self.lease.is_upgrading());
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
     }
 
@@ -202,7 +204,7 @@ impl HeldLease {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {

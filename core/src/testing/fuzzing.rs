@@ -18,9 +18,7 @@ use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::lock::handover::{Giver, Leased, Place};
 use crate::transport::handshake::{failure, server_info};
-use quorlock_protocol::{
-    Answer, FENCE_LIMIT, Healed, Lease, Moment, NodeSet, Quorum, Turns, Vote,
-};
+use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Lease, Moment, NodeSet, Quorum, Turns, Vote};
 use redis::{RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -312,7 +310,9 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
     };
     match reply {
         Reply::Granted { fence, clock } => {
-            is_fence(fence) && is_fence(clock) && *value == array(&[1, signed(*fence), signed(*clock)])
+            is_fence(fence)
+                && is_fence(clock)
+                && *value == array(&[1, signed(*fence), signed(*clock)])
         }
         Reply::Held(Refusal { expires_in, clock, rank, holder, permits }) => {
             let left = u64::try_from(number(1)).ok().map(Duration::from_millis);

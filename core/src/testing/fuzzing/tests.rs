@@ -76,7 +76,8 @@ fn contents() -> impl Strategy<Value = serde_json::Value> {
         2 => "[;a-z\u{202e}]{0,200}".prop_map(|name| format!("{};{name}", "0".repeat(40))),
         1 => any::<String>(),
     ];
-    let permits = (number.clone(), numbers()).prop_map(|(limit, slots)| serde_json::json!([limit, slots]));
+    let permits =
+        (number.clone(), numbers()).prop_map(|(limit, slots)| serde_json::json!([limit, slots]));
     let names = vec("[a-z]{0,2}", 0..3);
     let lists = (numbers(), numbers(), numbers(), prop::option::of(permits));
     (names, token, ttl, (number.clone(), number.clone(), number.clone()), lists).prop_map(
