@@ -60,6 +60,8 @@ fn discard(payload: Box<dyn Any + Send>) {
 #[cfg(test)]
 mod tests {
     use super::{contain, contained, containing};
+    use crate::runtime::mutex::Mutex;
+    use std::panic::catch_unwind;
     use std::sync::Arc;
     use std::task::{Wake, Waker};
 
@@ -77,6 +79,17 @@ mod tests {
         fn wake(self: Arc<Self>) {
             panic!("a waker panics");
         }
+    }
+
+    #[test]
+    fn foreign_code_does_not_run_while_a_mutex_is_held() {
+        static MUTEX: Mutex<u32> = Mutex::new(1);
+        let held = catch_unwind(|| {
+            let _guard = MUTEX.lock();
+            contain(|| ())
+        });
+        assert!(held.is_err());
+        assert_eq!(contain(|| *MUTEX.lock()), Some(1), "it may lock itself");
     }
 
     #[test]
