@@ -10,10 +10,10 @@ from proof.transitions.fences import next_fence
 
 
 def shorten(s: State, attempt: Term, end: Term) -> Step:
-    """The holder takes its lease to end earlier. Nothing needs that. The code does so when it
-    begins an upgrade, to end the lease with the ttl of that upgrade at the latest.
+    """The holder takes its lease to end earlier. Nothing needs that, and the code ends a lease at
+    once instead.
 
-    Rule: core/protocol/src/lease.rs begin_upgrade
+    Rule: core/protocol/src/lease.rs give_up
     """
     conditions = {"the end is earlier": end <= s.end(attempt)}
     return Step(conditions, s.but(end=changed(s.end, (attempt,), end)))

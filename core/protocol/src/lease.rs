@@ -50,6 +50,8 @@ pub struct Lease {
     /// The number of upgrades that were begun. Answers to extensions that began before the last one do not count: a
     /// node may have given the key to the new token since.
     upgrades: u32,
+    /// Whether an upgrade is under way. Meanwhile, nothing extends, repairs or detaches the lease.
+    is_upgrading: bool,
 }
 
 impl Lease {
@@ -66,7 +68,8 @@ impl Lease {
         limit: Option<Moment>,
     ) -> Self {
         let (ended, released, sound, passed) = (None, false, granted, NodeSet::EMPTY);
-        Self { quorum, end, limit, ended, released, fence, sound, passed, upgrades: 0 }
+        let (upgrades, is_upgrading) = (0, false);
+        Self { quorum, end, limit, ended, released, fence, sound, passed, upgrades, is_upgrading }
     }
 
     /// Creates the lease again in a process that did not win its round, from what the nodes answered to a
@@ -161,7 +164,8 @@ impl Lease {
         self.released
     }
 
-    /// Begins an extension whose first EXTEND is sent at `sent` or later. `None` if the lease has ended.
+    /// Begins an extension whose first EXTEND is sent at `sent` or later. `None` if the lease has ended, or if an
+    /// upgrade of it is under way: where a node has granted that, the refusal of EXTEND would count against the lease.
     ///
     /// Send EXTEND with the ttl of [`Extension::term`] to all nodes and pass their answers to
     /// [`Lease::extended`]. An extension never shortens the lease, just as EXTEND never shortens the life
@@ -172,13 +176,18 @@ impl Lease {
             None => (term, term.end(sent)),
         };
         let end = term.end(sent).min(latest);
-        Some(self.ask(term, end)).filter(|_| self.is_valid(sent))
+        Some(self.ask(term, end)).filter(|_| self.may_send(sent))
     }
 
     /// Begins an extension that does not move the validity end: it only finds out which nodes hold the
-    /// key. `None` if the lease has ended.
+    /// key. `None` if the lease has ended, or if an upgrade of it is under way.
     pub fn verify(&self, sent: Moment, term: Term) -> Option<Extension> {
-        Some(self.ask(term.until(sent, self.end), self.end)).filter(|_| self.is_valid(sent))
+        Some(self.ask(term.until(sent, self.end), self.end)).filter(|_| self.may_send(sent))
+    }
+
+    /// Whether requests that keep the lease alive may be sent.
+    fn may_send(&self, now: Moment) -> bool {
+        self.is_valid(now) && !self.is_upgrading
     }
 
     fn ask(&self, term: Term, end: Moment) -> Extension {
@@ -257,13 +266,13 @@ impl Lease {
         }
     }
 
-    /// Returns the ttl for repairing a node that lacks the key (HEAL); `None` if the lease has ended. A
-    /// repair needs no new majority: while the lease is valid, its majority excludes all other clients.
+    /// Returns the ttl for repairing a node that lacks the key (HEAL); `None` if the lease has ended, or if an
+    /// upgrade of it is under way. A repair needs no new majority: while the lease is valid, its majority excludes all other clients.
     pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
         // A lease that was extended for longer than its term needs a larger allowance for drift.
         let longer = Term { ttl: Duration::MAX, ..term }.until(now, self.end);
-        let ttl = longer.ttl.max(self.end.since(now) + term.drift());
-        self.is_valid(now).then_some(ttl)
+        let ttl = longer.ttl.max(self.end.since(now).saturating_add(term.drift()));
+        self.may_send(now).then_some(ttl)
     }
 
     /// Ends the lease for its holder: from `now` on it is not valid, whatever the nodes answer. Send
@@ -279,27 +288,39 @@ impl Lease {
     }
 
     /// Ends the lease for its holder, who hands it over: the nodes keep its keys for an adopter. Returns whether
-    /// it was valid; otherwise does nothing.
+    /// it was valid, and no upgrade of it is under way; otherwise does nothing.
     ///
     /// Tell nobody the token before this returns. Send no HEAL after it: the key must not come back on a node that
     /// has transferred it.
     pub fn detach(&mut self, now: Moment) -> bool {
-        self.give_up(now, Ended::Detached)
+        !self.is_upgrading && self.give_up(now, Ended::Detached)
     }
 
-    /// Begins an upgrade: a [`Round`](crate::Round) of a new token, of this term and sent at `sent` or later, that takes
-    /// the place of the shared lease with TRANSFER. Returns whether the lease is valid; otherwise do not start the round.
+    /// Begins an upgrade: a [`Round`](crate::Round) of a new token, sent at `sent` or later, that takes the place of the
+    /// shared lease with TRANSFER. Returns whether the lease is valid and is not being upgraded already; otherwise do not
+    /// start the round.
     ///
-    /// Where the new token has the keys, the node keeps others out for the lease, too, but only for the term. So the
-    /// lease ends with the term at the latest, and no EXTEND or HEAL may be sent until the upgrade is over. If its round
-    /// is lost, undo it with a GIVE BACK for the whole term, wherever the nodes may have granted it.
-    pub fn begin_upgrade(&mut self, sent: Moment, term: Term) -> bool {
-        let is_valid = self.is_valid(sent);
-        if is_valid {
-            self.end = self.end.min(term.end(sent));
+    /// Where the new token has the keys, the node keeps others out for the lease, too, and for at least as long as before:
+    /// neither TRANSFER nor GIVE BACK shortens the time of a key. So the upgrade does not change the validity end,
+    /// whatever becomes of it. If its round is lost, undo it with a GIVE BACK for the whole term, wherever the nodes may
+    /// have granted it, then call [`Lease::end_upgrade`].
+    pub fn begin_upgrade(&mut self, sent: Moment) -> bool {
+        let may_begin = self.may_send(sent);
+        if may_begin {
             self.upgrades += 1;
+            self.is_upgrading = true;
         }
-        is_valid
+        may_begin
+    }
+
+    /// Whether an upgrade is under way.
+    pub fn is_upgrading(&self) -> bool {
+        self.is_upgrading
+    }
+
+    /// Ends an upgrade, whatever became of it.
+    pub fn end_upgrade(&mut self) {
+        self.is_upgrading = false;
     }
 
     /// Ends the shared lease for its holder, because the round of its upgrade was won. Returns whether it was valid;
@@ -348,9 +369,8 @@ impl Lease {
 #[cfg(test)]
 impl core::hash::Hash for Lease {
     fn hash<H: core::hash::Hasher>(&self, hasher: &mut H) {
-        let Self { quorum, end, limit, ended, released, fence, upgrades, sound: _, passed: _ } =
-            self;
-        (quorum, end, limit, ended, released, fence, upgrades).hash(hasher);
+        let Self { quorum, end, limit, ended, released, fence, upgrades, .. } = self;
+        (quorum, end, limit, ended, released, fence, upgrades, self.is_upgrading).hash(hasher);
     }
 }
 

@@ -56,13 +56,15 @@ pub struct Term {
 
 impl Term {
     /// Returns the allowance for clock drift: `ttl × drift_factor + 2 ms`, as in the reference
-    /// implementations of the Redlock specification.
+    /// implementations of the Redlock specification. Saturates.
     ///
     /// # Panics
     ///
-    /// If `drift_factor` is negative or not finite.
+    /// If `drift_factor` is negative or not a number.
     pub fn drift(self) -> Duration {
-        self.ttl.mul_f64(self.drift_factor) + CLOCK_RESOLUTION
+        let drift = self.ttl.as_secs_f64() * self.drift_factor;
+        assert!(drift >= 0.0, "the drift factor is not negative");
+        seconds(drift).saturating_add(CLOCK_RESOLUTION)
     }
 
     /// Returns the validity end of a request sent at `sent`: `sent + ttl − drift`. No node expires the
@@ -80,10 +82,10 @@ impl Term {
 
     /// Shortens the term, if necessary, so that its validity ends at `limit` if it is sent at `sent`.
     pub(super) fn until(self, sent: Moment, limit: Moment) -> Term {
-        let validity = limit.since(sent) + CLOCK_RESOLUTION;
+        let validity = limit.since(sent).saturating_add(CLOCK_RESOLUTION);
+        let ttl = seconds(validity.as_secs_f64() / (1.0 - self.drift_factor));
         // Rounding must not end the validity before the limit, hence the extra microsecond.
-        let ttl = validity.div_f64(1.0 - self.drift_factor) + Duration::from_micros(1);
-        Term { ttl: self.ttl.min(ttl), ..self }
+        Term { ttl: self.ttl.min(ttl.saturating_add(Duration::from_micros(1))), ..self }
     }
 
     /// Returns the moment by which every node that received the request by `received` has expired the
@@ -96,6 +98,11 @@ impl Term {
     pub fn at_least(self) -> Duration {
         self.ttl.saturating_add(self.drift())
     }
+}
+
+/// Returns a duration of so many seconds; the longest one if they are more than that.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 /// How long the nodes keep the keys of a released lease, so that nobody else acquires the lock too soon. The

@@ -12,7 +12,9 @@ use crate::command::keys::Keys;
 use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
 use crate::command::text::{self, Kind};
+use crate::command::token::Token;
 use crate::config::mode::Modes;
+use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lock::driver::Driver;
@@ -20,7 +22,7 @@ use crate::lock::held::{Grant, HeldLease, Requests};
 use crate::lock::lease::Lease;
 use crate::runtime::clock;
 use futures_util::future::join_all;
-use quorlock_protocol::{self as protocol, NodeSet};
+use quorlock_protocol::{self as protocol, FENCE_LIMIT, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,18 +30,42 @@ use std::time::Duration;
 
 /// What a text contains.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+pub(crate) struct Kept {
     resources: Vec<String>,
     /// The positions of the resources that are shared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     shared: Vec<usize>,
     token: String,
-    fence: u64,
-    ttl: Duration,
+    pub(crate) fence: u64,
+    pub(crate) ttl: Duration,
     /// The positions of the nodes that counted for the lease.
-    sound: Vec<usize>,
+    pub(crate) sound: Vec<usize>,
     /// Tells nodes and key prefix from others.
     nodes: u32,
+}
+
+impl Kept {
+    /// Reads a text for a client with so many nodes. `fingerprint` is a number that differs for other nodes or another key
+    /// prefix.
+    pub(crate) fn read(text: &str, nodes: usize, fingerprint: u32) -> Result<Self> {
+        let kept: Self = text::read(Kind::Kept, text)?;
+        if kept.nodes != fingerprint {
+            return Err(Error::config(
+                "the lease was acquired on other nodes or with another key prefix: give the same nodes, in the \
+                 same order, and the same key prefix",
+            ));
+        }
+        if kept.is_possible(nodes) { Ok(kept) } else { Err(text::damaged()) }
+    }
+
+    /// Whether [`keep`] can have written this, for a client with so many nodes. [`Lock`] checks the resources.
+    fn is_possible(&self, nodes: usize) -> bool {
+        Options::is_ttl(self.ttl)
+            && (1..FENCE_LIMIT).contains(&self.fence)
+            && Token::from(&*self.token).is_whole()
+            && self.sound.iter().all(|node| *node < nodes)
+            && self.shared.iter().all(|position| *position < self.resources.len())
+    }
 }
 
 /// Stops renewing the lease, and returns it with the text from which [`resume`] makes a lease. The nodes keep the keys until
@@ -71,13 +97,7 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
 /// is [`ErrorCode::NoQuorum`] if too few nodes answer to tell, and [`ErrorCode::Config`] for a text that is damaged, or
 /// of other nodes.
 pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
-    let kept: Kept = text::read(Kind::Kept, text)?;
-    if kept.nodes != fingerprint(setup) {
-        return Err(Error::config(
-            "the lease was acquired on other nodes or with another key prefix: give the same nodes, in the \
-             same order, and the same key prefix",
-        ));
-    }
+    let kept = Kept::read(text, setup.endpoints.len(), fingerprint(setup))?;
     let resources = Resources::from(kept.resources);
     let modes = Modes::with_shared_positions(&resources, &kept.shared);
     let lock = Lock::new(Arc::clone(setup), resources.clone()).modes(modes.clone());

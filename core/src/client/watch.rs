@@ -11,10 +11,11 @@ use crate::lock::driver::Driver;
 use crate::lock::subscriber::Topic;
 use crate::lock::succession::{leader_channel, look};
 use crate::runtime::fork::PerProcess;
+use crate::runtime::mutex::{Mutex, MutexGuard};
 use crate::runtime::timer::timeout;
 use crate::runtime::{Pending, random};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -135,7 +136,7 @@ impl Observer {
 
     fn topic(&self) -> MutexGuard<'_, Option<Topic>> {
         let topic = self.topic.get_or_init(Mutex::default);
-        topic.lock().unwrap_or_else(PoisonError::into_inner)
+        topic.lock()
     }
 
     async fn find(&self, after: u64, topic: &mut Topic) -> Result<Leader> {

@@ -34,7 +34,12 @@ pub(crate) struct Entries {
     permits: HashMap<String, Permits>,
     /// The callbacks for messages, by channel.
     listeners: HashMap<String, RefCell<Vec<Listener>>>,
+    /// The size at which it looks for what it can forget.
+    full: usize,
 }
+
+/// The least size at which a node looks for what it can forget.
+const LEAST_FULL: usize = 256;
 
 /// A callback for the messages on one channel. Returns `false` if nobody listens any more.
 pub(crate) type Listener = Box<dyn Fn(&str) -> bool + Send>;
@@ -43,6 +48,7 @@ impl Entries {
     /// Answers a request that arrives at `time`.
     pub(crate) fn answer(&mut self, time: Time, request: &Request) -> Result<Reply, &'static str> {
         let now = time.now;
+        self.forget_expired(time);
         let done = match request {
             Request::Acquire { subject, ttl, proposal, ticket, turns }
                 if subject.permit().is_some() =>
@@ -192,7 +198,10 @@ impl Entries {
 
     fn inspect(&mut self, time: Time, keys: &Keys) -> StoredLock {
         let now = time.now;
-        let record = self.records.entry(keys.lock.clone()).or_default();
+        let Some(record) = self.records.get_mut(&keys.lock) else {
+            let (holder, waiters, readers) = (Holder::Nobody, Some(0), Vec::new());
+            return StoredLock { holder, expires_in: None, fence: None, waiters, readers };
+        };
         let token = record.entry.token(now).cloned();
         let shares = record.entry.shares(now);
         let mut readers: Vec<_> = shares.map(|(token, left)| (token.clone(), left)).collect();
@@ -323,13 +332,16 @@ impl Entries {
             record.and_then(|record| record.entry.token(now)) == Some(&subject.token)
         };
         let held = subject.keys.iter().filter(is_held).filter_map(Keys::as_permit);
-        let permits = self.permits.entry(index.clone()).or_default();
-        permits.forget_offers(held.map(|permit| permit.slot));
+        if let Some(permits) = self.permits.get_mut(index) {
+            permits.forget_offers(held.map(|permit| permit.slot));
+        }
     }
 
     fn inspect_permits(&mut self, time: Time, semaphore: &Keys) -> StoredPermits {
-        let permits = self.permits.entry(semaphore.lock.clone()).or_default();
-        let (waiters, known) = (permits.queue.len(time.now) as u64, permits.known(time.now));
+        let stored =
+            |permits: &mut Permits| (permits.queue.len(time.now) as u64, permits.known(time.now));
+        let (waiters, known) =
+            self.permits.get_mut(&semaphore.lock).map(stored).unwrap_or_default();
         let held = |slot: u32| {
             let record = self.records.get(&format!("{}{slot}", semaphore.fence))?;
             let holder = Holder::Token(record.entry.token(time.now)?.clone());
@@ -338,6 +350,33 @@ impl Entries {
         };
         let held = (0..MAX_PERMITS).filter_map(held).collect();
         StoredPermits { waiters: Some(waiters), known, held }
+    }
+
+    /// Forgets records and queues that have expired, and channels without a listener, as a server does. It looks at all of
+    /// them whenever their number has doubled, so this takes a request little time on average.
+    fn forget_expired(&mut self, time: Time) {
+        if self.size() < self.full.max(LEAST_FULL) {
+            return;
+        }
+        self.records.retain(|_, Record { entry, queue }| {
+            entry.token(time.now).is_some()
+                || entry.stored_readers(time.now).is_some()
+                || entry.last_fence(time.wall).is_some()
+                || !queue.is_empty(time.now)
+        });
+        self.permits
+            .retain(|_, permits| permits.known(time.now) > 0 || !permits.queue.is_empty(time.now));
+        self.listeners.retain(|_, listeners| {
+            // A message without a text finds out who listens.
+            listeners.get_mut().retain(|listener| listener(""));
+            !listeners.get_mut().is_empty()
+        });
+        self.full = 2 * self.size();
+    }
+
+    /// The number of names for which it stores anything.
+    pub(crate) fn size(&self) -> usize {
+        self.records.len() + self.permits.len() + self.listeners.len()
     }
 
     /// Sends all further messages on this channel to `listener`, too.

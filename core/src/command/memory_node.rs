@@ -11,12 +11,13 @@ use crate::command::request::Request;
 use crate::error::NodeOutcome;
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
+use crate::runtime::mutex::Mutex;
 use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -85,12 +86,12 @@ impl Fault {
 impl MemoryNode {
     /// The node with this name, created on first use.
     pub(crate) fn named(name: &str) -> Arc<Self> {
-        Arc::clone(lock(NODES.get_or_init(Mutex::default)).entry(name.to_owned()).or_default())
+        Arc::clone(NODES.get_or_init(Mutex::default).lock().entry(name.to_owned()).or_default())
     }
 
     /// Removes the node with this name. The next one of that name is a new node.
     pub(crate) fn remove(name: &str) {
-        lock(NODES.get_or_init(Mutex::default)).remove(name);
+        NODES.get_or_init(Mutex::default).lock().remove(name);
     }
 
     /// Connects. `on_broken` is called when the connection breaks.
@@ -98,7 +99,7 @@ impl MemoryNode {
         self: &Arc<Self>,
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<MemoryConnection, Failure> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.is_cut {
             return Err(Failure::unreachable("connection refused by a test"));
         }
@@ -123,7 +124,7 @@ impl MemoryNode {
     async fn answers(&self) {
         loop {
             let recovered = self.recovered();
-            if lock(&self.state).frozen.is_none() {
+            if self.state.lock().frozen.is_none() {
                 return;
             }
             recovered.await;
@@ -134,17 +135,17 @@ impl MemoryNode {
     pub(crate) fn apply(&self, fault: Fault) {
         match fault {
             Fault::Freeze => {
-                lock(&self.state).frozen.get_or_insert_default();
+                self.state.lock().frozen.get_or_insert_default();
             }
             Fault::Thaw => self.thaw(),
             Fault::Cut => {
-                lock(&self.state).is_cut = true;
+                self.state.lock().is_cut = true;
                 self.break_connections();
             }
-            Fault::Mend => lock(&self.state).is_cut = false,
+            Fault::Mend => self.state.lock().is_cut = false,
             Fault::Forget => {
                 {
-                    let mut state = lock(&self.state);
+                    let mut state = self.state.lock();
                     state.entries = Entries::default();
                     state.restarts += 1;
                     state.restarted = Some(clock::now());
@@ -161,7 +162,7 @@ impl MemoryNode {
     fn thaw(&self) {
         loop {
             let (answered, on_answer) = {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 let Some(waiting) = state.frozen.as_mut().and_then(VecDeque::pop_front) else {
                     state.frozen = None;
                     return;
@@ -176,7 +177,7 @@ impl MemoryNode {
     /// Breaks all connections. Requests that were not handled yet are lost.
     fn break_connections(&self) {
         let (connections, requests) = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.entries.forget_listeners();
             let requests = state.frozen.as_mut().map(std::mem::take).unwrap_or_default();
             (std::mem::take(&mut state.connections), requests)
@@ -186,9 +187,15 @@ impl MemoryNode {
         requests.into_iter().for_each(|waiting| (waiting.on_answer)(Err(disconnected())));
     }
 
+    /// The number of names for which the node stores anything.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> usize {
+        self.state.lock().entries.size()
+    }
+
     /// Deletes lock keys, even if they are held.
     pub(crate) fn delete(&self, locks: &[&str]) {
-        let entries = &mut lock(&self.state).entries;
+        let entries = &mut self.state.lock().entries;
         locks.iter().for_each(|lock| entries.delete(lock));
     }
 }
@@ -230,7 +237,7 @@ impl MemoryConnection {
         on_answer: impl FnOnce(Answered) + Send + 'static,
     ) {
         let answered = {
-            let mut state = lock(&self.node.state);
+            let mut state = self.node.state.lock();
             if !state.connections.contains_key(&self.number) {
                 Err(disconnected())
             } else if let Some(waiting) = &mut state.frozen {
@@ -246,7 +253,7 @@ impl MemoryConnection {
     /// Queries information about the node. Waits while the node is frozen.
     pub(crate) async fn info(&self) -> Result<MemoryInfo, Failure> {
         self.node.answers().await;
-        let state = lock(&self.node.state);
+        let state = self.node.state.lock();
         if !state.connections.contains_key(&self.number) {
             return Err(disconnected());
         }
@@ -260,7 +267,7 @@ impl MemoryConnection {
     /// Sends all further messages on this channel to `listener`. Waits while the node is frozen.
     pub(crate) async fn listen(&self, channel: &str, listener: Listener) -> Result<(), Failure> {
         self.node.answers().await;
-        let mut state = lock(&self.node.state);
+        let mut state = self.node.state.lock();
         if !state.connections.contains_key(&self.number) {
             return Err(disconnected());
         }
@@ -271,7 +278,7 @@ impl MemoryConnection {
 
 impl Drop for MemoryConnection {
     fn drop(&mut self) {
-        let on_broken = lock(&self.node.state).connections.remove(&self.number);
+        let on_broken = self.node.state.lock().connections.remove(&self.number);
         // Not with the state locked: the callback may own other connections.
         drop(on_broken);
     }
@@ -287,8 +294,4 @@ fn wall_clock_micros() -> u64 {
 fn disconnected() -> Failure {
     let detail = "the connection was closed by a test".to_owned();
     Failure { outcome: NodeOutcome::Disconnected, detail, sent: true }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

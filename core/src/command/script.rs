@@ -148,6 +148,11 @@ fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
+/// The minimum ttl of a fence counter for a lock of this ttl, in milliseconds.
+fn counter_ttl(ttl: Duration) -> u64 {
+    milliseconds(ttl.saturating_add(FENCE_MEMORY))
+}
+
 fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -170,7 +175,7 @@ impl Request {
             {
                 let mut cmd = invoke_for(&PERMITS_ACQUIRE, by, subject, of_permit);
                 cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
-                cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
+                cmd.arg(counter_ttl(*ttl));
                 cmd.arg(subject.permit().map(|permit| (permit.base, permit.limit)));
                 if subject.waiter.is_some() {
                     add_queue_arguments(&mut cmd, subject, *ticket, *turns);
@@ -183,7 +188,7 @@ impl Request {
                     false => invoke_for(&ACQUIRE, by, subject, all),
                 };
                 cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
-                cmd.arg(milliseconds(*ttl + FENCE_MEMORY));
+                cmd.arg(counter_ttl(*ttl));
                 if subject.waiter.is_some() {
                     add_queue_arguments(&mut cmd, subject, *ticket, *turns);
                     cmd.arg(microseconds(turns.keep));
@@ -200,7 +205,7 @@ impl Request {
                     false => invoke_for(&TRANSFER, by, subject, all),
                 };
                 cmd.arg(subject.token.as_str()).arg(milliseconds(*ttl)).arg(proposal);
-                cmd.arg(milliseconds(*ttl + FENCE_MEMORY)).arg(subject.giver().as_str());
+                cmd.arg(counter_ttl(*ttl)).arg(subject.giver().as_str());
                 if is_shared {
                     cmd.arg(u8::from(subject.is_upgraded()));
                 }
@@ -243,7 +248,7 @@ impl Request {
                     true => invoke_for(&SHARED_RAISE, by, subject, counted_with_readers),
                     false => invoke_for(&RAISE, by, subject, counted),
                 };
-                cmd.arg(subject.token.as_str()).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
+                cmd.arg(subject.token.as_str()).arg(fence).arg(counter_ttl(*ttl));
                 cmd
             }
             Self::Extend(leases) => {
@@ -256,7 +261,7 @@ impl Request {
                 };
                 for (subject, ttl) in leases.iter() {
                     cmd.arg(subject.keys.len()).arg(subject.token.as_str());
-                    cmd.arg(milliseconds(*ttl)).arg(milliseconds(*ttl + FENCE_MEMORY));
+                    cmd.arg(milliseconds(*ttl)).arg(counter_ttl(*ttl));
                 }
                 cmd
             }
@@ -270,7 +275,7 @@ impl Request {
                 };
                 for (subject, ttl, fence) in leases.iter() {
                     cmd.arg(subject.keys.len()).arg(subject.token.as_str());
-                    cmd.arg(milliseconds(*ttl)).arg(fence).arg(milliseconds(*ttl + FENCE_MEMORY));
+                    cmd.arg(milliseconds(*ttl)).arg(fence).arg(counter_ttl(*ttl));
                     cmd.arg(subject.giver().as_str());
                     if is_shared {
                         cmd.arg(u8::from(subject.is_upgraded()));
@@ -334,7 +339,7 @@ impl Request {
     /// Parses the server's reply to [`Request::command`]; `None` if it is not a valid reply.
     pub(crate) fn understand(&self, value: &Value) -> Option<Reply> {
         match (self, value) {
-            (Self::Acquire { .. }, Value::Array(parts)) => match parts[..] {
+            (Self::Acquire { subject, .. }, Value::Array(parts)) => match parts[..] {
                 [
                     Value::Int(0),
                     Value::Int(left),
@@ -343,11 +348,11 @@ impl Request {
                     Value::BulkString(ref holder),
                     ref permits @ ..,
                 ] => Some(Reply::Held(Refusal {
-                    expires_in: u64::try_from(left).ok().map(Duration::from_millis),
-                    clock: u64::try_from(clock).ok()?,
-                    rank: u64::try_from(rank).ok(),
-                    holder: stored_token(holder).and_then(|token| token.holder().map(Arc::from)),
-                    permits: free_permits(permits)?,
+                    expires_in: remaining(left, -1)?,
+                    clock: stamp(clock)?,
+                    rank: unless_unknown(rank)?,
+                    holder: cut_token(holder)?.and_then(|token| token.holder().map(Arc::from)),
+                    permits: free_permits(permits, subject.permit().map(|permit| permit.limit))?,
                 })),
                 _ => granted(parts),
             },
@@ -357,9 +362,7 @@ impl Request {
                     Value::Int(left),
                     Value::Int(clock),
                     Value::BulkString(ref other),
-                ] => {
-                    Some(Reply::NotTransferred(elsewhere(left, u64::try_from(clock).ok()?, other)))
-                }
+                ] => elsewhere(left, clock, other).map(Reply::NotTransferred),
                 _ => granted(parts),
             },
             (Self::Extend(locks), Value::Array(parts)) => {
@@ -403,7 +406,9 @@ impl Request {
             // A request with a ticket joins the queue, so it succeeds even if the token held
             // nothing.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
-            (Self::Exists(_), Value::Int(2..)) => Some(Reply::Yes),
+            (Self::Exists(keys), Value::Int(count @ 2..)) => {
+                usize::try_from(*count).is_ok_and(|count| count <= keys.len()).then_some(Reply::Yes)
+            }
             (_, Value::Int(1)) => Some(Reply::Yes),
             (_, Value::Int(0)) => Some(Reply::No),
             _ => None,
@@ -416,17 +421,46 @@ fn stored_token(value: &[u8]) -> Option<Token> {
     std::str::from_utf8(value).ok().map(Token::from)
 }
 
-/// Parses what a refusal says of the permits of a semaphore; that is nothing for a lock.
-fn free_permits(parts: &[Value]) -> Option<FreePermits> {
-    match parts {
-        [] => Some(FreePermits::default()),
-        [Value::Array(free), Value::Int(known)] if free.len() <= MAX_PERMITS as usize => {
-            let slot = |value: &Value| match value {
-                Value::Int(slot) => u32::try_from(*slot).ok(),
-                _ => None,
-            };
-            let slots = free.iter().map(slot).collect::<Option<_>>()?;
-            Some(FreePermits { slots, known: u32::try_from(*known).ok()? })
+/// Parses a token that a script has cut off after the longest one of quorlock. The outer value is `None` if it is longer than
+/// that.
+fn cut_token(value: &[u8]) -> Option<Option<Token>> {
+    (value.len() <= MAX_TOKEN + 1).then(|| stored_token(value))
+}
+
+/// Parses a fence, or a node's clock in microseconds, which is the least possible fence of a free resource. No rule gives any
+/// other number: a node whose numbers are used up answers with an error.
+fn stamp(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|number| (1..FENCE_LIMIT).contains(number))
+}
+
+/// Parses a remaining time in milliseconds. It is `None` for a negative number, of which `least` is the least possible one.
+fn remaining(number: i64, least: i64) -> Option<Option<Duration>> {
+    (number >= least).then(|| u64::try_from(number).ok().map(Duration::from_millis))
+}
+
+/// Parses a count that is -1 if it is unknown.
+fn unless_unknown(number: i64) -> Option<Option<u64>> {
+    (number >= -1).then(|| u64::try_from(number).ok())
+}
+
+/// Parses the number of a slot.
+fn slot(value: &Value) -> Option<u32> {
+    match value {
+        Value::Int(slot) => u32::try_from(*slot).ok().filter(|slot| *slot < MAX_PERMITS),
+        _ => None,
+    }
+}
+
+/// Parses what a refusal says of the permits of a semaphore, for a client with this limit; that is nothing for a lock.
+fn free_permits(parts: &[Value], limit: Option<u32>) -> Option<FreePermits> {
+    match (parts, limit) {
+        ([], None) => Some(FreePermits::default()),
+        ([Value::Array(free), Value::Int(known)], Some(limit)) if free.len() <= limit as usize => {
+            let slots: Vec<_> = free.iter().map(slot).collect::<Option<_>>()?;
+            let is_possible = slots.iter().all(|slot| *slot < limit);
+            // Another program may have written the index, which has more slots then.
+            let known = u32::try_from(*known).ok()?;
+            Some(FreePermits { slots, known }).filter(|_| is_possible)
         }
         _ => None,
     }
@@ -436,8 +470,7 @@ fn free_permits(parts: &[Value]) -> Option<FreePermits> {
 fn granted(parts: &[Value]) -> Option<Reply> {
     match parts[..] {
         [Value::Int(1), Value::Int(fence), Value::Int(clock)] => {
-            let fence = u64::try_from(fence).ok().filter(|fence| *fence < FENCE_LIMIT)?;
-            Some(Reply::Granted { fence, clock: u64::try_from(clock).ok()? })
+            Some(Reply::Granted { fence: stamp(fence)?, clock: stamp(clock)? })
         }
         [Value::Int(2), Value::Int(0)] => Some(Reply::Own),
         _ => None,
@@ -445,13 +478,13 @@ fn granted(parts: &[Value]) -> Option<Reply> {
 }
 
 /// Parses a refusal of TRANSFER. `left` is -2 if a key is missing.
-fn elsewhere(left: i64, clock: u64, other: &[u8]) -> Elsewhere {
-    let token = stored_token(other).filter(|_| !other.is_empty());
+fn elsewhere(left: i64, clock: i64, other: &[u8]) -> Option<Elsewhere> {
+    let token = cut_token(other)?.filter(|_| !other.is_empty());
     let holder = match left {
         -2 => Holder::Nobody,
         _ => token.map_or(Holder::Other, Holder::Token),
     };
-    Elsewhere { holder, expires_in: u64::try_from(left).ok().map(Duration::from_millis), clock }
+    Some(Elsewhere { holder, expires_in: remaining(left, -2)?, clock: stamp(clock)? })
 }
 
 /// Parses the reply to INSPECT.
@@ -469,7 +502,7 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     };
     let reader = |pair: &[Value]| match pair {
         [Value::BulkString(token), Value::Int(left)] => {
-            Some((stored_token(token)?, Duration::from_millis(u64::try_from(*left).ok()?)))
+            Some((stored_token(token)?, remaining(*left, 0)??))
         }
         _ => None,
     };
@@ -481,9 +514,10 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     };
     Some(StoredLock {
         holder,
-        expires_in: u64::try_from(*left).ok().map(Duration::from_millis),
-        fence: u64::try_from(*fence).ok(),
-        waiters: u64::try_from(*waiters).ok(),
+        expires_in: remaining(*left, -2)?,
+        // Another program may have written the counter.
+        fence: stamp(*fence),
+        waiters: unless_unknown(*waiters)?,
         readers: readers.chunks(2).map(reader).collect::<Option<_>>()?,
     })
 }
@@ -492,13 +526,13 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
 fn stored_permits(parts: &[Value]) -> Option<StoredPermits> {
     let [Value::Int(waiters), Value::Int(known), held @ ..] = parts else { return None };
     let permit = |part: &[Value]| match part {
-        [Value::Int(slot), Value::BulkString(token), Value::Int(left), Value::Int(fence)] => {
+        [number, Value::BulkString(token), Value::Int(left), Value::Int(fence)] => {
             let token = stored_token(token).filter(|_| !token.is_empty());
             Some(HeldPermit {
-                slot: u32::try_from(*slot).ok()?,
+                slot: slot(number)?,
                 holder: token.map_or(Holder::Other, Holder::Token),
-                expires_in: u64::try_from(*left).ok().map(Duration::from_millis),
-                fence: u64::try_from(*fence).ok(),
+                expires_in: remaining(*left, -2)?,
+                fence: stamp(*fence),
             })
         }
         _ => None,
@@ -507,7 +541,7 @@ fn stored_permits(parts: &[Value]) -> Option<StoredPermits> {
     // A slot that is named twice would count twice.
     held.is_sorted_by(|one, other| one.slot < other.slot).then_some(())?;
     Some(StoredPermits {
-        waiters: u64::try_from(*waiters).ok(),
+        waiters: unless_unknown(*waiters)?,
         known: u32::try_from(*known).ok()?,
         held,
     })

@@ -73,14 +73,18 @@ pub(crate) fn write(kind: Kind, lease: &impl Serialize) -> String {
     format!("{}{VERSION}{hex}{checksum:0CHECKSUM$x}", kind.mark())
 }
 
-/// Reads a text of this kind. Fails with a message that does not contain the text.
+/// The error for a text that quorlock cannot have written, whatever its checksum says.
+pub(crate) fn damaged() -> Error {
+    Error::config("the lease text is damaged: it is not complete, or was changed")
+}
+
+/// Reads a text of this kind. The contents can still be impossible: then fail with [`damaged`]. Fails with a message that does not contain the text.
 pub(crate) fn read<L: DeserializeOwned>(kind: Kind, text: &str) -> Result<L> {
     let text = text.trim();
     let Some(rest) = text.strip_prefix(kind.mark()) else {
         let other = Kind::ALL.into_iter().find(|other| text.starts_with(other.mark()));
         return Err(other.map_or_else(|| kind.unknown(), Kind::misplaced));
     };
-    let damaged = || Error::config("the lease text is damaged: it is not complete, or was changed");
     let Some(rest) = rest.strip_prefix(VERSION) else {
         let (version, _) = rest.split_once(':').ok_or_else(damaged)?;
         version.parse::<u32>().map_err(|_| damaged())?;

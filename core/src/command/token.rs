@@ -65,6 +65,11 @@ impl Token {
         self.name().is_some()
     }
 
+    /// Whether [`Token::new`] can have created this, with a valid name or none.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.name().is_some_and(holder::is_valid)
+    }
+
     /// Whether this is the marker of a resource with readers.
     pub(crate) fn is_marker(&self) -> bool {
         self.0 == MARKER

@@ -226,6 +226,11 @@ impl Options {
         self.ttl.min(self.longest_ttl)
     }
 
+    /// Whether a lease can have this ttl.
+    pub(crate) fn is_ttl(ttl: Duration) -> bool {
+        (MIN_TTL..=MAX_TTL).contains(&ttl)
+    }
+
     /// The length of a lease with this ttl, and the clock drift to allow for.
     pub(crate) fn term(&self, ttl: Duration) -> Term {
         Term { ttl, drift_factor: self.drift_factor }

@@ -143,10 +143,17 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
     let (delay, patience) = (driver.options.retry_delay, driver.options.connect_timeout);
     let mut waiting = Waiting::new(clock::now(), None, patience, delay);
     loop {
-        lease.wait_for_upgrade().await;
-        let sent = clock::now();
-        let Some(item) = lease.begin_manual_extension(sent, term) else {
-            return answer_caller(&mut caller, Err(lease.lost_error()));
+        let (sent, item) = loop {
+            lease.wait_for_upgrade().await;
+            let sent = clock::now();
+            match lease.begin_manual_extension(sent, term) {
+                Some(item) => break (sent, item),
+                None if !lease.is_valid(sent) => {
+                    return answer_caller(&mut caller, Err(lease.lost_error()));
+                }
+                // An upgrade has begun since.
+                None => {}
+            }
         };
         let mut extending = ExtensionBatch::start(vec![item]);
         let mut extended = Extended::Undecided;

@@ -7,6 +7,8 @@ use crate::command::request::{Given, Request, Subject};
 use crate::command::text::{self, Kind, checksum};
 use crate::command::token::Token;
 use crate::config::mode::Modes;
+use crate::config::options::Options;
+use crate::config::permits::MAX_PERMITS;
 use crate::config::resources::Resources;
 use crate::error::{Error, Result};
 use crate::runtime::clock;
@@ -68,6 +70,24 @@ struct Contents {
     prefix: u32,
 }
 
+impl Contents {
+    /// Whether [`Place::write`] can have written this. [`Lock`](crate::Lock) checks the resources.
+    fn is_possible(&self) -> bool {
+        let Self { resources, shared, permits, .. } = self;
+        let is_permit = |(limit, slots): &(u32, Vec<u32>)| {
+            (1..=MAX_PERMITS).contains(limit)
+                && !slots.is_empty()
+                && slots.is_sorted_by(|one, other| one < other)
+                && slots.iter().all(|slot| slot < limit)
+                && (resources.len(), shared.len()) == (1, 0)
+        };
+        Token::from(&*self.token).is_whole()
+            && Options::is_ttl(Duration::from_millis(self.within))
+            && shared.iter().all(|position| *position < resources.len())
+            && permits.as_ref().is_none_or(is_permit)
+    }
+}
+
 /// The nodes and the key prefix of a client, to which a text is bound.
 pub(crate) struct Place<'a> {
     /// The nodes' addresses, in the order of the client's list.
@@ -116,10 +136,10 @@ impl Place<'_> {
                  same one",
             ));
         }
-        let token = Arc::new(Token::from(contents.token));
-        if !token.is_own() {
-            return Err(Error::config("the lease text has no token of quorlock"));
+        if !contents.is_possible() {
+            return Err(text::damaged());
         }
+        let token = Arc::new(Token::from(contents.token));
         let addresses = self.addresses.iter().enumerate();
         let votes = |(_, address): &(usize, &&str)| !contents.silent.contains(&checksum(address));
         let voters = addresses.filter(votes).map(|(node, _)| node).collect();
@@ -161,7 +181,7 @@ mod tests {
     fn text() -> String {
         let resources = Resources::from(["orders:42", "ü \"x\"\n"]);
         let modes = Modes::shared(["orders:42".to_owned()]);
-        let leased = Leased { resources, modes, permits: Some((10, vec![3, 7])) };
+        let leased = Leased { resources, modes, permits: None };
         place(&NODES, "p:").write(&leased, &given(TOKEN), NodeSet::from_iter([1]))
     }
 
@@ -171,10 +191,40 @@ mod tests {
         let Leased { resources, modes, permits } = leased;
         assert_eq!(&*resources, ["orders:42", "ü \"x\"\n"]);
         assert_eq!(modes.shared_positions(&resources), [0]);
-        assert_eq!(permits, Some((10, vec![3, 7])));
+        assert_eq!(permits, None);
         assert_eq!(*giver.given.token, TOKEN.into());
         assert_eq!((giver.given.until, giver.given.within), (UNTIL, WITHIN));
         assert_eq!(giver.voters, NodeSet::from_iter([0, 2]));
+    }
+
+    #[test]
+    fn adopter_reads_the_permits_that_a_giver_can_have() {
+        let read = |permits| {
+            let leased = Leased {
+                resources: "jobs".into(),
+                modes: Modes::default(),
+                permits: Some(permits),
+            };
+            let text = place(&NODES, "").write(&leased, &given(TOKEN), NodeSet::EMPTY);
+            place(&NODES, "").read(&text).map(|(leased, _)| leased.permits)
+        };
+        assert_eq!(read((10, vec![3, 7])).unwrap(), Some((10, vec![3, 7])));
+        for wrong in
+            [(0, vec![0]), (2_000, vec![3]), (10, vec![]), (10, vec![10]), (10, vec![3, 3])]
+        {
+            assert!(read(wrong.clone()).unwrap_err().message().contains("damaged"), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn time_that_no_detach_accepts_is_refused() {
+        for within in [Duration::ZERO, Duration::from_secs(24 * 3600 + 1), Duration::MAX] {
+            let leased = Leased { resources: "a".into(), modes: Modes::default(), permits: None };
+            let given = Given { within, ..given(TOKEN) };
+            let text = place(&NODES, "").write(&leased, &given, NodeSet::EMPTY);
+            let Err(error) = place(&NODES, "").read(&text) else { panic!("{within:?}") };
+            assert!(error.message().contains("damaged"), "{error}");
+        }
     }
 
     #[test]

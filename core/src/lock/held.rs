@@ -20,18 +20,19 @@ use crate::lock::owner::Owner;
 use crate::lock::permits::Reserved;
 use crate::lock::watcher::Watcher;
 use crate::runtime::clock;
+use crate::runtime::mutex::{Mutex, MutexGuard};
 use crate::runtime::timer::sleep;
 use quorlock_protocol::{self as protocol, Ended, Event, Moment, NodeSet, Term, Upkeep, Vote};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// The interval at which [`HeldLease::wait_until`] looks at the state.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Why a lease is not handed over while an upgrade of it is under way: the text would not name the nodes that have not
-/// answered the upgrade.
+/// Why a lease is not handed over or downgraded while an upgrade of it is under way: the text would not name the nodes that
+/// have not answered the upgrade.
 const UPGRADING: &str = "it is being upgraded";
 
 /// The result of a won round. Does not change while the lease is held.
@@ -64,6 +65,8 @@ pub(crate) struct HeldLease {
     state: Mutex<LeaseState>,
     /// Cancelled once every node has answered the release or reached its deadline.
     release_done: CancellationToken,
+    /// Notified when an upgrade ends.
+    upgrade_ended: Notify,
 }
 
 /// The mutable state of a lease, behind [`HeldLease::state`].
@@ -71,8 +74,6 @@ pub(crate) struct LeaseState {
     pub(crate) lease: protocol::Lease,
     /// The keys and the token, as the next requests name them: that of the grant, unless the lease was downgraded.
     subject: Arc<Subject>,
-    /// Whether the lease is being upgraded. Until that is over, nothing extends or repairs it.
-    is_upgrading: bool,
     /// The upgrades that failed. Boxed, as the next field, because few leases have one.
     undone: Option<Box<FailedUpgrades>>,
     /// The owner of the block that releases the lease at its end; `None` if there is none.
@@ -130,7 +131,8 @@ impl LeaseState {
     /// Returns when the renewer must handle the lease next: to extend it or, at the validity end, to report
     /// its loss.
     pub(crate) fn wake(&self) -> Moment {
-        let upkeep = self.upkeep.filter(|_| self.renewal_sent.is_none() && !self.is_upgrading);
+        let upkeep =
+            self.upkeep.filter(|_| self.renewal_sent.is_none() && !self.lease.is_upgrading());
         upkeep.and_then(|upkeep| upkeep.due(&self.lease)).unwrap_or(self.lease.end())
     }
 
@@ -181,7 +183,6 @@ impl HeldLease {
         let state = LeaseState {
             lease,
             subject: Arc::clone(&grant.subject),
-            is_upgrading: false,
             undone: None,
             block: None,
             upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
@@ -199,11 +200,11 @@ impl HeldLease {
         driver.totals.held.up();
         let (driver, grant) = (Arc::clone(driver), Arc::new(grant));
         let (state, release_done) = (Mutex::new(state), CancellationToken::new());
-        Arc::new(Self { driver, grant, state, release_done })
+        Arc::new(Self { driver, grant, state, release_done, upgrade_ended: Notify::new() })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
@@ -244,10 +245,19 @@ impl HeldLease {
         }
     }
 
+    pub(crate) fn is_upgrading(&self) -> bool {
+        self.state().lease.is_upgrading()
+    }
+
     /// Waits until no upgrade of the lease is under way.
     pub(crate) async fn wait_for_upgrade(&self) {
-        while self.state().is_upgrading {
-            sleep(POLL_INTERVAL).await;
+        loop {
+            // Registered before the state is read, so that no notification is missed.
+            let ended = self.upgrade_ended.notified();
+            if !self.is_upgrading() {
+                return;
+            }
+            ended.await;
         }
     }
 
@@ -335,7 +345,7 @@ impl HeldLease {
             () if self.grant.is_resumed || self.is_dropped() => {
                 Err(self.not_sole_error("other processes may have it too, by the text of `keep`"))
             }
-            () if self.state().is_upgrading => Err(self.not_sole_error(UPGRADING)),
+            () if self.is_upgrading() => Err(self.not_sole_error(UPGRADING)),
             () => Ok(()),
         }
     }
@@ -378,6 +388,11 @@ impl HeldLease {
             );
             return Err(Error::config(message).about(resources));
         }
+        if state.lease.is_upgrading() {
+            let resources = &self.grant.resources;
+            let message = format!("the lease of {resources} cannot be downgraded: {UPGRADING}");
+            return Err(Error::config(message).about(resources));
+        }
         let is_changed = !state.subject.keys.iter().all(Keys::is_shared);
         if is_changed {
             state.subject = Arc::new(state.subject.downgraded());
@@ -393,16 +408,19 @@ impl HeldLease {
         let (now, resources) = (clock::now(), &self.grant.resources);
         let mistake = match () {
             () if !state.subject.keys.iter().any(Keys::is_shared) => "it is exclusive already",
-            () if state.is_upgrading => "it is being upgraded already",
+            () if state.lease.is_upgrading() => "it is being upgraded already",
             () if self.grant.is_resumed || state.is_dropped => {
                 "other processes may have it too, by the text of `keep`"
             }
-            () if !state.lease.begin_upgrade(now, self.grant.term) => {
+            () if !state.lease.begin_upgrade(now) => {
                 let ended = state.lease.ended(now).unwrap_or(Ended::Expired);
                 return Err(self.end_error(&state, now, ended));
             }
             () => {
-                state.is_upgrading = true;
+                // The keys last for at least a term from the arrival of TRANSFER and of GIVE BACK, which can be late.
+                let patience = self.driver.options.node_timeout(self.grant.term.ttl);
+                let gone = self.grant.term.gone(now.plus(2 * patience));
+                state.keys_gone_by = state.keys_gone_by.max(gone);
                 #[cfg(test)]
                 crate::lock::steps::upgrading(&state.subject, state.lease.end());
                 return Ok(());

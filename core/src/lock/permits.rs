@@ -10,11 +10,12 @@ use crate::command::reply::{Refusal, Reply};
 use crate::command::request::Subject;
 use crate::config::permits::MAX_PERMITS;
 use crate::config::resources::Resources;
+use crate::runtime::mutex::{Mutex, MutexGuard};
 use crate::runtime::random;
 use crate::telemetry::events;
 use quorlock_protocol::{Quorum, Slots, promising};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The number of semaphores whose slots a client remembers although it uses none of them.
 const REMEMBERED: usize = 1_000;
@@ -39,7 +40,7 @@ pub(crate) struct Semaphore {
 impl Semaphores {
     /// Returns the semaphore with this index key.
     fn get(&self, index: &str) -> Arc<Semaphore> {
-        let mut all = self.by_index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.by_index.lock();
         if let Some(semaphore) = all.get(index) {
             return Arc::clone(semaphore);
         }
@@ -59,15 +60,19 @@ impl Semaphores {
 
 impl Semaphore {
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     /// Logs that another client uses a larger limit, once for each larger number of slots that are in use.
     fn check_limit(&self, resource: &Resources, limit: u32, known: u32) {
-        let mut other = self.other_limit.lock().unwrap_or_else(PoisonError::into_inner);
-        if known > limit.max(*other) {
+        let is_new = {
+            let mut other = self.other_limit.lock();
+            let is_new = known > limit.max(*other);
+            *other = if is_new { known } else { *other };
+            is_new
+        };
+        if is_new {
             events::limits_differ(resource, limit, known);
-            *other = known;
         }
     }
 }
@@ -83,7 +88,7 @@ pub(crate) struct Reserved {
 impl Reserved {
     /// Gives the slots back. `are_free` if this client has released them, so that they are worth a try.
     pub(crate) fn give_back(&self, are_free: bool) {
-        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        let slots = std::mem::take(&mut *self.slots.lock());
         self.semaphore.slots().give_back(&slots, are_free);
     }
 }

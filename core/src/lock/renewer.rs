@@ -4,9 +4,8 @@
 //! neither Python's GIL nor a stalled event loop delays it. The task restarts after a panic, and a
 //! panic over one lease does not affect the others.
 //!
-//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. Lock order: the
-//! schedule's mutex, then the state of a lease. Neither may be held while watchers run. `lease.rs`
-//! adds and removes leases; `client/` closes them.
+//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. `lease.rs` adds and removes
+//! leases; `client/` closes them.
 
 use crate::command::keys::Keys;
 use crate::error::{Error, Result};
@@ -17,11 +16,12 @@ use crate::lock::held::extension::{PendingExtension, RenewalStep};
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
+use crate::runtime::mutex::Mutex;
 use crate::runtime::panics;
 use crate::runtime::timer::sleep;
 use quorlock_protocol::{Extended, Moment, Upkeep};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -108,10 +108,13 @@ impl Renewer {
         let (schedule, rescheduled, driver) =
             (Mutex::default(), Arc::default(), Arc::clone(driver));
         let renewer = Arc::new(Self { schedule, rescheduled, driver });
-        let mut renewers = lock(RENEWERS.get_or_init(Mutex::default));
-        renewers.all.retain(|renewer| renewer.strong_count() > 0);
-        renewers.all.push(Arc::downgrade(&renewer));
-        if renewers.process_is_ending {
+        let process_is_ending = {
+            let mut renewers = RENEWERS.get_or_init(Mutex::default).lock();
+            renewers.all.retain(|renewer| renewer.strong_count() > 0);
+            renewers.all.push(Arc::downgrade(&renewer));
+            renewers.process_is_ending
+        };
+        if process_is_ending {
             renewer.driver.closing.cancel();
         }
         renewer
@@ -124,7 +127,7 @@ impl Renewer {
     /// Starts to renew a lease, and returns its number. Must be called on the runtime.
     pub(crate) fn add(self: &Arc<Self>, lease: &Arc<HeldLease>) -> u64 {
         let wake = lease.state().wake();
-        let mut schedule = lock(&self.schedule);
+        let mut schedule = self.schedule.lock();
         schedule.last_id += 1;
         let id = schedule.last_id;
         schedule.leases.insert(id, Entry { lease: Arc::clone(lease), wake: None, dropped: None });
@@ -148,14 +151,18 @@ impl Renewer {
 
     /// Stops renewing a lease that was released, or whose handle was dropped and that has expired.
     pub(crate) fn remove(&self, id: u64) {
-        let mut schedule = lock(&self.schedule);
-        schedule.set_wake(id, None);
-        schedule.leases.remove(&id);
+        let removed = {
+            let mut schedule = self.schedule.lock();
+            schedule.set_wake(id, None);
+            schedule.leases.remove(&id)
+        };
+        // Not while the schedule is locked: it may be the last reference to the lease.
+        drop(removed);
     }
 
     /// Keeps watching a lease whose handle was dropped, until it expires.
     pub(crate) fn abandon(self: &Arc<Self>, id: u64) {
-        if let Some(entry) = lock(&self.schedule).leases.get_mut(&id) {
+        if let Some(entry) = self.schedule.lock().leases.get_mut(&id) {
             entry.dropped = Some(Arc::clone(self));
         }
     }
@@ -172,10 +179,12 @@ impl Renewer {
             let subject = held.subject();
             subject.keys.iter().any(|own| keys.iter().any(|wanted| own.excludes(wanted)))
         };
-        let schedule = lock(&self.schedule);
-        let mut leases = schedule.leases.values().map(|entry| &entry.lease);
-        let found = leases.find(|held| matches(held) && holds(held) && held.is_valid(now));
-        found.map(Arc::clone)
+        self.leases().into_iter().find(|held| matches(held) && holds(held) && held.is_valid(now))
+    }
+
+    /// Returns all leases.
+    fn leases(&self) -> Vec<Arc<HeldLease>> {
+        self.schedule.lock().leases.values().map(|entry| Arc::clone(&entry.lease)).collect()
     }
 
     /// Releases all leases because their client is closed. Their watchers are notified of a loss.
@@ -187,7 +196,7 @@ impl Renewer {
 
     /// Removes and returns all leases.
     fn take_all(&self) -> Vec<Arc<HeldLease>> {
-        let mut schedule = lock(&self.schedule);
+        let mut schedule = self.schedule.lock();
         schedule.wakes.clear();
         std::mem::take(&mut schedule.leases).into_values().map(|entry| entry.lease).collect()
     }
@@ -202,7 +211,7 @@ impl Renewer {
     /// Handles all leases that are due. Returns when to run again; `None` if nothing is scheduled.
     fn handle_due(self: &Arc<Self>) -> Option<Moment> {
         let now = clock::now();
-        let due = lock(&self.schedule).due(now);
+        let due = self.schedule.lock().due(now);
         let mut renewals = Vec::new();
         for (id, lease) in due {
             // A panic over this lease must not keep the others from being renewed.
@@ -219,10 +228,10 @@ impl Renewer {
                     Some(end)
                 }
             };
-            lock(&self.schedule).set_wake(id, wake);
+            self.schedule.lock().set_wake(id, wake);
         }
         self.renew(renewals);
-        let mut schedule = lock(&self.schedule);
+        let mut schedule = self.schedule.lock();
         schedule.next_wake = schedule.wakes.first().map(|(moment, _)| *moment);
         schedule.next_wake
     }
@@ -267,17 +276,20 @@ impl Renewer {
 
     /// Handles the lease at the time that its state says, which has changed.
     pub(crate) fn wake(&self, lease: &Arc<HeldLease>) {
-        let mut schedule = lock(&self.schedule);
+        let wake = lease.state().wake();
+        let mut schedule = self.schedule.lock();
         let mut entries = schedule.leases.iter();
-        let Some(id) = entries.find(|(_, entry)| Arc::ptr_eq(&entry.lease, lease)) else { return };
-        let (id, wake) = (*id.0, lease.state().wake());
+        let Some((id, _)) = entries.find(|(_, entry)| Arc::ptr_eq(&entry.lease, lease)) else {
+            return;
+        };
+        let id = *id;
         schedule.set_wake(id, Some(wake));
         self.wake_for(&schedule, wake);
     }
 
     /// Handles a lease at this moment.
     fn wake_at(&self, id: u64, moment: Moment) {
-        let mut schedule = lock(&self.schedule);
+        let mut schedule = self.schedule.lock();
         schedule.set_wake(id, Some(moment));
         self.wake_for(&schedule, moment);
     }
@@ -355,7 +367,7 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<Due>) 
 pub fn release_all(patience: Duration) {
     let began = Instant::now();
     let renewers: Vec<_> = {
-        let mut renewers = lock(RENEWERS.get_or_init(Mutex::default));
+        let mut renewers = RENEWERS.get_or_init(Mutex::default).lock();
         renewers.process_is_ending = true;
         renewers.all.iter().filter_map(Weak::upgrade).collect()
     };
@@ -376,10 +388,12 @@ pub fn release_all(patience: Duration) {
 /// used a node that is not in-memory, whose clock would not move along: its restart guard would end
 /// too early, for example.
 pub(crate) fn move_clock(time: Duration) -> Result<()> {
+    // Dropped after the mutex is unlocked.
+    let all: Vec<Arc<Renewer>>;
     // Locked during the move, so that no other client begins to use its nodes before it is done.
-    let renewers = lock(RENEWERS.get_or_init(Mutex::default));
-    let open = renewers.all.iter().filter_map(Weak::upgrade);
-    for renewer in open.filter(|renewer| !renewer.driver.closing.is_cancelled()) {
+    let renewers = RENEWERS.get_or_init(Mutex::default).lock();
+    all = renewers.all.iter().filter_map(Weak::upgrade).collect();
+    for renewer in all.iter().filter(|renewer| !renewer.driver.closing.is_cancelled()) {
         if let Some(node) = renewer.driver.nodes.iter().find(|node| !node.is_in_memory()) {
             return Err(Error::config(format!(
                 "the clock cannot be moved, because a client of this process uses {}, whose clock \
@@ -394,16 +408,10 @@ pub(crate) fn move_clock(time: Duration) -> Result<()> {
 
 /// Returns the leases of all clients of this process for which `matches` returns `true`.
 pub(crate) fn leases(matches: impl Fn(&HeldLease) -> bool) -> Vec<Arc<HeldLease>> {
-    let renewers = lock(RENEWERS.get_or_init(Mutex::default));
-    let renewers: Vec<_> = renewers.all.iter().filter_map(Weak::upgrade).collect();
-    let held = |renewer: &Arc<Renewer>| {
-        let schedule = lock(&renewer.schedule);
-        let leases = schedule.leases.values().map(|entry| &entry.lease);
-        leases.filter(|lease| matches(lease)).map(Arc::clone).collect::<Vec<_>>()
+    let renewers: Vec<_> = {
+        let renewers = RENEWERS.get_or_init(Mutex::default).lock();
+        renewers.all.iter().filter_map(Weak::upgrade).collect()
     };
-    renewers.iter().flat_map(held).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let leases = renewers.iter().flat_map(|renewer| renewer.leases());
+    leases.filter(|lease| matches(lease)).collect()
 }

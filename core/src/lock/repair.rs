@@ -25,7 +25,12 @@ pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
             return;
         }
         let missing = lease.missing();
-        let Some(ttl) = lease.begin_repair(missing) else { return };
+        let Some(ttl) = lease.begin_repair(missing) else {
+            if lease.is_upgrading() {
+                continue;
+            }
+            return;
+        };
         let requests = |node| send_heal(Arc::clone(driver), node, vec![(Arc::clone(&lease), ttl)]);
         let is_doubtful = join_all(missing.iter().map(requests)).await.contains(&true);
         // Another client may have held the resource on a majority meanwhile: check that a majority confirms

@@ -9,13 +9,14 @@ use crate::command::answer::Failure;
 use crate::config::endpoint::Endpoint;
 use crate::runtime;
 use crate::runtime::clock;
+use crate::runtime::mutex::{Mutex, MutexGuard};
 use crate::runtime::random;
 use crate::runtime::timer::{sleep, timeout};
 use crate::transport::subscription::{Subscription, notification};
 use futures_util::future::join_all;
 use quorlock_protocol::NodeSet;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -129,7 +130,7 @@ impl Subscriber {
     }
 
     fn state(&self) -> MutexGuard<'_, SubscriberState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the name of the channel on which the nodes notify this client: random, and the same for all

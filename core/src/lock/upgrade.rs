@@ -5,7 +5,7 @@
 //! the lease a reader again; until then, the new token keeps others out for it.
 
 use crate::command::keys::Keys;
-use crate::command::request::{Given, Request};
+use crate::command::request::{Given, Request, Subject};
 use crate::config::mode::Modes;
 use crate::error::{Error, Result};
 use crate::lock::driver::Driver;
@@ -23,50 +23,71 @@ use tokio::sync::oneshot;
 impl Lease {
     /// Tries once to make a shared lease exclusive. If it is the only reader on a majority of the nodes, returns an
     /// exclusive lease with a larger fence, and this one ends; it does not count as lost. If others read a resource,
-    /// returns `None`, and the lease stays as it is. All shared resources of the lease are upgraded, or none.
+    /// returns `None`, and the lease stays as it is, with the same validity end. All shared resources of the lease are upgraded, or none.
     ///
     /// It never waits for the other readers: two readers that waited for each other would wait for ever. Release the
     /// lease and acquire an exclusive one instead; the resource may have changed by then.
     ///
-    /// While the upgrade is under way, the lease is not extended, and can end at the end of its ttl. Dropping the result
-    /// does not cancel the upgrade: if it succeeds, the new lease is released.
+    /// While the upgrade is under way, the lease is not renewed, and can end. [`Lease::extend`] waits for the end of the
+    /// upgrade. A release ends the lease at once, and deletes the keys after that. Dropping the result does not cancel the
+    /// upgrade: if it succeeds, the new lease is released.
     ///
     /// # Errors
     ///
     /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes can vote,
     /// [`ErrorCode::LeaseLost`](crate::ErrorCode::LeaseLost) if the lease has ended, and
-    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an exclusive lease or one that other processes may have.
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an exclusive lease, one that is being
+    /// upgraded already, and one that other processes may have.
     pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
-        let (held, renewer) = match self.upgradable() {
-            Ok(tracked) => tracked,
+        let upgrading = match Upgrading::begin(self) {
+            Ok(upgrading) => upgrading,
             Err(error) => return Pending::ready(Err(error)),
         };
-        if let Err(error) = held.begin_upgrade() {
-            return Pending::ready(Err(error));
-        }
-        // Its validity end may be earlier now than the renewer expects.
-        renewer.wake(held);
+        let driver = Arc::clone(upgrading.held.driver());
         let (sender, receiver) = oneshot::channel();
-        let upgrading = upgrade(Arc::clone(held), Arc::clone(renewer), sender);
-        match held.driver().begin(upgrading) {
+        match driver.begin(upgrade(upgrading, sender)) {
             Ok(()) => Pending::new(receiver),
             Err(error) => Pending::ready(Err(error)),
         }
     }
 }
 
-/// Tries to upgrade a lease for which [`HeldLease::begin_upgrade`] was called, and answers `caller`: `None` if others
-/// read a resource.
-async fn upgrade(
+/// An upgrade under way. Dropping it ends the upgrade, also if the code that runs it has panicked.
+pub(crate) struct Upgrading {
     held: Arc<HeldLease>,
     renewer: Arc<Renewer>,
+    /// The round of the upgrade, until its keys belong to a new lease or are given back.
+    undecided: Option<Arc<Subject>>,
+}
+
+impl Upgrading {
+    /// Begins an upgrade. Fails if the lease has ended or cannot be upgraded.
+    pub(crate) fn begin(lease: &Lease) -> Result<Self> {
+        let (held, renewer) = lease.upgradable()?;
+        held.begin_upgrade()?;
+        Ok(Self { held: Arc::clone(held), renewer: Arc::clone(renewer), undecided: None })
+    }
+}
+
+impl Drop for Upgrading {
+    fn drop(&mut self) {
+        if let Some(subject) = self.undecided.take() {
+            self.held.undo_upgrade(&subject);
+        }
+        self.held.end_upgrade(&self.renewer);
+    }
+}
+
+/// Tries to upgrade a lease, and answers `caller`: `None` if others read a resource.
+pub(crate) async fn upgrade(
+    mut upgrading: Upgrading,
     caller: oneshot::Sender<Result<Option<Lease>>>,
 ) {
-    let result = match start(&held) {
-        Ok(round) => run(&held, &renewer, round).await,
+    let result = match start(&upgrading.held) {
+        Ok(round) => run(&mut upgrading, round).await,
         Err(error) => Err(error),
     };
-    held.end_upgrade(&renewer);
+    drop(upgrading);
     // Sending fails if the caller is gone. Dropping the new lease then releases it.
     let _ = caller.send(result);
 }
@@ -95,11 +116,9 @@ fn upgraded(keys: &Keys) -> Keys {
     if keys.is_shared() { keys.clone().upgraded() } else { keys.clone() }
 }
 
-async fn run(
-    held: &Arc<HeldLease>,
-    renewer: &Arc<Renewer>,
-    mut round: RunningRound,
-) -> Result<Option<Lease>> {
+async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Option<Lease>> {
+    upgrading.undecided = Some(Arc::clone(&round.subject));
+    let (held, renewer) = (Arc::clone(&upgrading.held), Arc::clone(&upgrading.renewer));
     let driver = Arc::clone(held.driver());
     let outcome = tokio::select! {
         biased;
@@ -130,7 +149,8 @@ async fn run(
             owner: held.grant.owner,
         };
         let new = HeldLease::new(&driver, grant, round.granted(), round.requests());
-        let lease = Lease::new(renewer, Arc::clone(&new));
+        let lease = Lease::new(&renewer, Arc::clone(&new));
+        upgrading.undecided = None;
         driver.detach(round.finish(Some(new)));
         // `Client::close` releases the leases it finds. It may have run before this lease was added.
         if driver.closing.is_cancelled() {
@@ -150,7 +170,8 @@ async fn run(
         Some(Outcome::Won { .. }) => Some(held.lost_error()),
         Some(Outcome::Lost(_)) => None,
     };
-    give_back(&driver, held, round).await;
+    give_back(&driver, &held, round).await;
+    upgrading.undecided = None;
     error.map_or(Ok(None), Err)
 }
 

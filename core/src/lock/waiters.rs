@@ -9,9 +9,10 @@ use crate::command::keys::Keys;
 use crate::command::request::Ticket;
 use crate::lock::subscriber::{ConnectionsGuard, Notification, Subscriber, Topic};
 use crate::node::clocks::Clocks;
+use crate::runtime::mutex::{Mutex, MutexGuard};
 use quorlock_protocol::node::queue;
 use quorlock_protocol::{Line, Moment, NodeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// The waiters of one client, in one local queue for each set of resources.
@@ -105,7 +106,7 @@ impl Waiters {
     }
 
     fn local_queue(&self) -> MutexGuard<'_, Line<Arc<[Keys]>, Waiter>> {
-        self.local_queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.local_queue.lock()
     }
 
     /// Joins the local queue for these keys. A waiter that finds the queue empty has its turn
@@ -294,7 +295,7 @@ impl Place {
     pub(crate) fn queue_entry(&mut self) -> Option<QueueEntry> {
         let sender = self.sender()?;
         let Waiters { subscriber, clocks, .. } = &*self.waiters;
-        self.ticket = self.ticket.or_else(|| clocks.at(self.arrived));
+        self.ticket = self.ticket.or_else(|| clocks.at(self.arrived).map(queue::ticket));
         Some(QueueEntry {
             waiter: queue::name(subscriber.channel(), self.number),
             ticket: self.ticket?,

@@ -12,7 +12,8 @@
 //!
 //! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives
 //! the runtime), `priority.rs`, `pipeline.rs` (buffering of requests to write), `deadline.rs`,
-//! `panics.rs`, `fork.rs`, then the small ones: `clock.rs`, `timer.rs`, `random.rs`, `sync.rs`.
+//! `panics.rs`, `fork.rs`, then the small ones: `clock.rs`, `timer.rs`, `random.rs`,
+//! `mutex.rs`, `sync.rs`.
 
 pub(crate) mod clock;
 pub(crate) mod deadline;
@@ -21,6 +22,7 @@ pub(crate) mod executor;
 pub(crate) mod fork;
 #[cfg(test)]
 pub(crate) mod machine;
+pub(crate) mod mutex;
 pub(crate) mod panics;
 pub(crate) mod pipeline;
 pub(crate) mod priority;

@@ -6,6 +6,7 @@
 //! docs/architecture.md lists where each kind of panic is caught. Called by every module that runs
 //! foreign code, and by `runtime::serve`.
 
+use crate::runtime::mutex::assert_none_held;
 use futures_util::future::FutureExt;
 use std::any::Any;
 use std::future::Future;
@@ -15,8 +16,10 @@ use std::task::{Wake, Waker};
 
 /// Calls code that may panic. Returns `None` if it did.
 ///
-/// The caller must not hold a lock if the code is foreign: it may call back into quorlock.
+/// The caller must not hold a mutex: foreign code may call back into quorlock.
+#[track_caller]
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
+    assert_none_held("runs code that may be foreign");
     catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
 }
 
@@ -57,6 +60,8 @@ fn discard(payload: Box<dyn Any + Send>) {
 #[cfg(test)]
 mod tests {
     use super::{contain, contained, containing};
+    use crate::runtime::mutex::Mutex;
+    use std::panic::catch_unwind;
     use std::sync::Arc;
     use std::task::{Wake, Waker};
 
@@ -74,6 +79,17 @@ mod tests {
         fn wake(self: Arc<Self>) {
             panic!("a waker panics");
         }
+    }
+
+    #[test]
+    fn foreign_code_does_not_run_while_a_mutex_is_held() {
+        static MUTEX: Mutex<u32> = Mutex::new(1);
+        let held = catch_unwind(|| {
+            let _guard = MUTEX.lock();
+            contain(|| ())
+        });
+        assert!(held.is_err());
+        assert_eq!(contain(|| *MUTEX.lock()), Some(1), "it may lock itself");
     }
 
     #[test]

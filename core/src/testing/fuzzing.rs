@@ -1,20 +1,24 @@
-//! Properties that hold for any URL, option and reply: the bodies of the fuzz targets in `fuzz/`.
+//! Properties that hold for any URL, option, reply and lease text: the bodies of the fuzz targets in `fuzz/`.
 //!
 //! `fuzzing/tests.rs` runs them too, on the committed corpus and on random input. Each function panics if
 //! the property is violated.
 
 use crate::client::Client;
+use crate::client::kept::Kept;
 use crate::command::answer::{self, Answered, Failure, report, vote};
 use crate::command::keys::Keys;
 use crate::command::reply::{Elsewhere, HeldPermit, Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
-use crate::command::token::Token;
+use crate::command::text::{self, Kind};
+use crate::command::token::{MAX_TOKEN, Token};
 use crate::config::endpoint::Endpoint;
 use crate::config::options::{self, Options};
+use crate::config::permits::MAX_PERMITS;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, NodeOutcome};
+use crate::lock::handover::{Giver, Leased, Place};
 use crate::transport::handshake::{failure, server_info};
-use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Moment, Turns, Vote};
+use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Lease, Moment, NodeSet, Quorum, Turns, Vote};
 use redis::{RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,6 +178,61 @@ fn within_ranges(options: &Options) {
     assert_eq!(now.plus(latest).since(now), latest);
 }
 
+/// Checks that a lease text with these contents, whoever wrote it, is refused without being shown, or has only numbers that
+/// quorlock writes. `json` is also read as a whole text.
+pub fn texts(json: &[u8]) {
+    const ADDRESSES: [&str; 3] = ["redis://a", "redis://b", "redis://c"];
+    const PREFIX: &str = "p:";
+    const FINGERPRINT: u32 = 7;
+    let place = Place { addresses: ADDRESSES.to_vec(), key_prefix: PREFIX };
+    let mut texts = vec![String::from_utf8_lossy(json).into_owned()];
+    if let Ok(serde_json::Value::Object(mut contents)) = serde_json::from_slice(json) {
+        contents.insert("nodes".to_owned(), FINGERPRINT.into());
+        texts.push(text::write(Kind::Kept, &contents));
+        let sorted = ADDRESSES.join("\n");
+        contents.insert("nodes".to_owned(), text::checksum(&sorted).into());
+        contents.insert("prefix".to_owned(), text::checksum(PREFIX).into());
+        texts.push(text::write(Kind::Detached, &contents));
+    }
+    for text in &texts {
+        match Kept::read(text, ADDRESSES.len(), FINGERPRINT) {
+            Ok(Kept { ttl, fence, sound, .. }) => {
+                can_be_held(ttl);
+                assert!((1..FENCE_LIMIT).contains(&fence));
+                assert!(sound.iter().all(|node| *node < ADDRESSES.len()));
+            }
+            Err(error) => assert!(text.len() < 20 || !config_error(&error).contains(&**text)),
+        }
+        match place.read(text) {
+            Ok((Leased { resources, permits, .. }, Giver { given, voters })) => {
+                can_be_held(given.within);
+                assert!(voters.iter().all(|node| node < ADDRESSES.len()));
+                let token = given.token.as_str();
+                assert!(given.token.is_own() && token.len() <= MAX_TOKEN, "{token:?}");
+                if let Some((limit, slots)) = permits {
+                    assert!(resources.len() == 1 && slots.iter().all(|slot| *slot < limit));
+                    assert!((1..=MAX_PERMITS).contains(&limit) && !slots.is_empty());
+                }
+            }
+            Err(error) => assert!(text.len() < 20 || !config_error(&error).contains(&**text)),
+        }
+    }
+}
+
+/// Checks that a lease can have this ttl, and that the arithmetic of leases does not overflow with it.
+fn can_be_held(ttl: Duration) {
+    let options = Options { ttl, ..Options::default() };
+    within_ranges(&options);
+    let quorum = Quorum::over(1).expect("valid");
+    let (now, term) = (Moment::from_origin(Duration::from_secs(1)), options.term(ttl));
+    let mut lease = Lease::new(quorum, NodeSet::from_iter([0]), 1, term.end(now), None);
+    let extension = lease.extend(now, term).map(|extension| extension.term());
+    assert!(extension.is_none_or(|extended| extended.ttl <= ttl));
+    assert!(lease.heal(now, term).is_none_or(|healed| healed <= 2 * ttl));
+    let release = lease.release(now);
+    assert!(release.keep(now, term).is_none_or(|keep| keep.ttl(now) >= Some(ttl)));
+}
+
 /// Checks a server's answer of arbitrary bytes: parses it and checks the reply with [`value`].
 pub fn reply(bytes: &[u8]) {
     match redis::parse_redis_value(bytes) {
@@ -241,6 +300,7 @@ fn harmless(answered: &Answered, value: &Value, confirms: bool) {
 fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
     let array = |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MIN);
+    let is_fence = |fence: &u64| (1..FENCE_LIMIT).contains(fence);
     let number = |at: usize| match value {
         Value::Array(parts) => match parts.get(at) {
             Some(Value::Int(number)) => *number,
@@ -250,7 +310,9 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
     };
     match reply {
         Reply::Granted { fence, clock } => {
-            *fence < FENCE_LIMIT && *value == array(&[1, signed(*fence), signed(*clock)])
+            is_fence(fence)
+                && is_fence(clock)
+                && *value == array(&[1, signed(*fence), signed(*clock)])
         }
         Reply::Held(Refusal { expires_in, clock, rank, holder, permits }) => {
             let left = u64::try_from(number(1)).ok().map(Duration::from_millis);
@@ -335,7 +397,8 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
             *value == Value::Array(encoded)
                 && (0..=2).contains(&number(0))
                 && *expires_in == decoded(2).map(Duration::from_millis)
-                && (*fence, *waiters) == (decoded(3), decoded(4))
+                && *fence == decoded(3).filter(is_fence)
+                && *waiters == decoded(4)
         }
         Reply::SeenPermits(seen) => {
             let Value::Array(parts) = value else { return false };
@@ -352,7 +415,7 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
                 decoded(at) == Some(held.slot.into())
                     && is_token
                     && held.expires_in == decoded(at + 2).map(Duration::from_millis)
-                    && held.fence == decoded(at + 3)
+                    && held.fence == decoded(at + 3).filter(is_fence)
             };
             parts.len() == 2 + 4 * seen.held.len()
                 && (seen.waiters, Some(u64::from(seen.known))) == (decoded(0), decoded(1))
@@ -375,7 +438,7 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
 }
 
 /// One request of each kind.
-fn requests() -> [Request; 18] {
+pub(crate) fn requests() -> [Request; 18] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
     let subject = || Arc::new(Subject::new(Arc::clone(&keys), "t".into(), None));
     let shared = || Arc::new(Subject::new([Keys::new("", "r").shared()].into(), "t".into(), None));

@@ -8,6 +8,7 @@ use crate::command::keys::slot;
 use crate::command::memory_node::{MemoryConnection, MemoryNode};
 use crate::config::endpoint::Target;
 use crate::config::server::Server;
+use crate::runtime;
 use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::{failure, open};
 #[cfg(test)]
@@ -134,8 +135,11 @@ impl Local {
             LocalConnection::Memory(connection) => {
                 let listen = move |message: &str| {
                     let listens = listener.strong_count() > 0;
-                    if listens {
-                        on_message(&own, message);
+                    if listens && !message.is_empty() {
+                        // The node is locked here, and the recipient locks what it has.
+                        let (on_message, own) = (Arc::clone(&on_message), own.clone());
+                        let message = message.to_owned();
+                        runtime::detach(async move { on_message(&own, &message) });
                     }
                     listens
                 };

@@ -393,23 +393,75 @@ fn late_upgrade_never_shortens_the_lease() {
     wait_until("no key is left", || servers.are_empty());
 }
 
-/// An upgrade shortens the lease to its ttl.
 #[test]
 fn loss_during_an_upgrade_is_reported_when_the_lease_ends() {
     let servers = Servers::start(3);
-    let ttl = Duration::from_secs(3);
-    let builder = Client::builder().nodes(&servers.urls).ttl(ttl).auto_extend(false);
-    let client = builder.node_timeout(TIMEOUT).build().unwrap();
+    let builder = Client::builder().nodes(&servers.urls).ttl(Duration::from_secs(3));
+    let client = builder.auto_extend(false).node_timeout(TIMEOUT).build().unwrap();
     let (lease, other) = (client.lock("r").shared(), client.lock("r").shared());
     let (lease, _other) = (acquire(lease), acquire(other.ttl(LONG)));
-    assert!(wait(lease.extend(Some(LONG))).is_ok());
-    // From then on, the renewer expects the end of the extension.
-    thread::sleep(ttl + Duration::from_millis(500));
     servers.ask(json!({ "freeze": 2 }));
     let _upgrading = lease.try_upgrade();
     assert_eq!(wait(lease.lost()).unwrap().code(), ErrorCode::LeaseLost);
     assert_eq!(client.stats().losses, 1);
     servers.ask(json!({ "thaw": 2 }));
+}
+
+/// The lease has been extended for longer than its ttl. The nodes must still have what it claims after the upgrade.
+#[test]
+fn refused_upgrade_changes_nothing() {
+    for (auto_extend, resources, is_silent) in [
+        (false, &["r"][..], false),
+        (true, &["r"], false),
+        (false, &["a", "r"], false),
+        (true, &["a", "r"], true),
+        (false, &["r"], true),
+    ] {
+        let servers = Servers::start(3);
+        let builder = Client::builder().nodes(&servers.urls).ttl(Duration::from_secs(1));
+        let builder = builder.auto_extend(auto_extend).node_timeout(Duration::from_millis(500));
+        let client = builder.connect_timeout(TIMEOUT).build().unwrap();
+        let reader = acquire(client.lock(resources).shared_for("r"));
+        let other = acquire(client.lock("r").shared().ttl(LONG));
+        wait(reader.extend(Some(LONG))).unwrap();
+        let share =
+            |server| servers.command(server, &["ZSCORE", "{r}:shared", reader.token()]).to_string();
+        let shares = |server| servers.command(server, &["ZCARD", "{r}:shared"]);
+        wait_until("all nodes have both", || (0..3).all(|server| shares(server) == 2));
+        let up = if is_silent { 0..2 } else { 0..3 };
+        if is_silent {
+            servers.ask(json!({ "freeze": 2 }));
+        }
+        let nodes = |key| up.clone().map(|at| servers.command(at, &["PTTL", key])).collect();
+        let (end, stored) = (reader.remaining(), up.clone().map(share).collect::<Vec<_>>());
+        for _ in 0..3 {
+            assert!(wait(reader.try_upgrade()).unwrap().is_none(), "another client reads");
+        }
+        assert!(reader.remaining() > LONG / 2 && reader.remaining() <= end);
+        assert_eq!(up.clone().map(share).collect::<Vec<_>>(), stored);
+        let lefts: Vec<serde_json::Value> =
+            resources.iter().flat_map(|key| -> Vec<_> { nodes(key) }).collect();
+        let reader_left = i64::try_from(reader.remaining().as_millis()).unwrap();
+        assert!(lefts.iter().all(|left| left.as_i64().unwrap() >= reader_left), "{lefts:?}");
+        // One more reader is in the way on a majority only, so a node gives the keys back.
+        for server in up.clone().take(1) {
+            servers.command(server, &["ZREM", "{r}:shared", other.token()]);
+        }
+        let granting = wait(reader.try_upgrade());
+        assert!(matches!(granting, Ok(None)) || is_silent, "{granting:?}");
+        assert!(reader.is_valid() && reader.remaining() > LONG / 2);
+        let lefts: Vec<serde_json::Value> =
+            resources.iter().flat_map(|key| -> Vec<_> { nodes(key) }).collect();
+        let reader_left = i64::try_from(reader.remaining().as_millis()).unwrap();
+        assert!(lefts.iter().all(|left| left.as_i64().unwrap() >= reader_left), "{lefts:?}");
+        if is_silent {
+            servers.ask(json!({ "thaw": 2 }));
+        }
+        wait(reader.extend(None)).unwrap();
+        assert!(wait(reader.release()));
+        wait(other.release());
+        wait_until("no key is left", || servers.are_empty());
+    }
 }
 
 #[test]

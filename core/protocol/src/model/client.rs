@@ -81,12 +81,6 @@ impl World {
         self.tidy(number);
     }
 
-    /// Whether an upgrade of the client's lease is under way.
-    pub(super) fn is_upgrading(&self, number: usize) -> bool {
-        let mut attempts = self.clients[number].attempts.iter();
-        attempts.any(|attempt| attempt.mode == Mode::Upgraded && attempt.decided.is_none())
-    }
-
     /// Makes an exclusive lease shared, or begins the upgrade of a shared one.
     pub(super) fn change_mode(&mut self, scope: &Scope, number: usize) {
         let now = self.now(number);
@@ -98,7 +92,7 @@ impl World {
         if held.mode != Mode::Shared {
             held.mode = Mode::Shared;
             self.send_all(number, &Request::Downgrade { token });
-        } else if held.lease.begin_upgrade(now, TERM) {
+        } else if held.lease.begin_upgrade(now) {
             // Answers to EXTEND no longer count.
             held.extending = None;
             held.upgrades.push(last_token + 1);
@@ -301,6 +295,10 @@ impl World {
         let request = Request::Release { token, giver, mode, is_undo: true };
         let is_decided = self.clients[number].attempt(token).is_some_and(|a| a.decided.is_some());
         if mode == Mode::Upgraded && giver.is_some() && is_decided && !was_decided {
+            let held = self.clients[number].held.as_mut();
+            if let Some(held) = held.filter(|held| Some(held.token) == giver) {
+                held.lease.end_upgrade();
+            }
             self.send_all(number, &request);
         } else {
             undo.iter().for_each(|node| self.send(number, node, request.clone()));

@@ -2,7 +2,7 @@
 
 use super::scope::Happens;
 use super::settings::{NODES, TERM};
-use super::world::{Client, Decided, Reply, Request, World};
+use super::world::{Client, Decided, Held, Reply, Request, World};
 use crate::Vote;
 use crate::node::readers::Mode;
 
@@ -129,6 +129,16 @@ pub(super) const SHARED: Happens = ("a reader joins a lease that was downgraded"
 });
 pub(super) const UPGRADED: Happens =
     ("a lease is upgraded", |_, world| world.valid().any(|held| held.mode == Mode::Upgraded));
+pub(super) const STILL_LONG: Happens =
+    ("a lease is valid for longer than the term of its failed upgrade", |_, world| {
+        world.clients.iter().enumerate().any(|(number, client)| {
+            let (now, held) = (world.now(number), client.held.as_ref());
+            held.is_some_and(|Held { lease, upgrades, .. }| {
+                let is_long = lease.is_valid(now) && lease.end() > TERM.end(now);
+                is_long && !lease.is_upgrading() && !upgrades.is_empty()
+            })
+        })
+    });
 pub(super) const STUCK: Happens =
     ("the TRANSFER of a failed upgrade arrives after an extension", |_, world| {
         world.clients.iter().any(|client| {

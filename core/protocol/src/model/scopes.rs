@@ -1,7 +1,7 @@
 //! The searches and their bounds.
 
 use super::action::Action::{
-    self, Cancel, ChangeMode, Reconnect, Replace, Reply, Request, Restart, Start, Tick,
+    self, Cancel, ChangeMode, Extend, Reconnect, Replace, Reply, Request, Restart, Start, Tick,
 };
 use super::happens;
 use super::scope::Scope;
@@ -35,6 +35,20 @@ const JOINED: &[Action] = &[
     Reply(1, 1),
     Request(1, 2),
     Reply(1, 2),
+];
+
+/// As [`HELD`], and the lease has been extended by two nodes.
+const EXTENDED: &[Action] = &[
+    Start(0),
+    Request(0, 0),
+    Reply(0, 0),
+    Request(0, 1),
+    Reply(0, 1),
+    Extend(0),
+    Request(0, 0),
+    Reply(0, 0),
+    Request(0, 1),
+    Reply(0, 1),
 ];
 
 /// As [`HELD`], and an upgrade of the lease has been given up. Its TRANSFER is stuck on a replaced connection to one node.
@@ -416,6 +430,19 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ticks: further,
             happens: vec![happens::UPGRADED, happens::GIVEN_BACK],
             ..Scope::new("changes of mode: a lease is upgraded")
+        },
+        Scope {
+            rounds: if deep { &[1, 1, 1] } else { &[1, 1] },
+            readers: if deep { &[0, 1] } else { &[0] },
+            begins: EXTENDED,
+            changes: 1,
+            extensions: 1,
+            extension: LONG_TERM,
+            releases: false,
+            ticks: 2 + further,
+            faults: Faults { cancels: 1, timeouts: further, ..NONE },
+            happens: vec![happens::UPGRADED, happens::STILL_LONG],
+            ..Scope::new("changes of mode: a lease is upgraded after an extension")
         },
         Scope {
             rounds: if deep { &[1, 1] } else { &[1] },

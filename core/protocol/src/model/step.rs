@@ -100,7 +100,7 @@ impl Model for Scope {
             if is_busy && cancels > 0 {
                 actions.push(Action::Cancel(number));
             }
-            if let Some(held) = client.held.as_ref().filter(|_| !world.is_upgrading(number)) {
+            if let Some(held) = client.held.as_ref().filter(|held| !held.lease.is_upgrading()) {
                 if self.releases {
                     actions.push(Action::Release(number));
                 }

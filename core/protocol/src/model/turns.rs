@@ -64,7 +64,7 @@ enum Phase {
     Holding(Waiter, Token),
 }
 
-/// A waiter. Its ticket is `number`, which numbers the waiters in the order of arrival.
+/// A waiter. Its ticket is four times `number`, which numbers the waiters in the order of arrival.
 #[derive(Clone, Debug, PartialEq)]
 struct Waiter {
     number: u64,
@@ -319,7 +319,7 @@ impl World {
             Request::Acquire { token, number } => {
                 let waiter = name(client, number);
                 let (ttl, proposal) = (TERM.ttl, 1);
-                let (waiter, ticket) = (Some(&waiter), Some(number));
+                let (waiter, ticket) = (Some(&waiter), Some(4 * number));
                 let wanted = Wanted { token: &token, ttl, proposal, waiter, ticket };
                 let time = Time { now: NOW, wall: 0 };
                 let vote = record::acquire(records, time, wanted, turns, call);

@@ -23,8 +23,14 @@ pub const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 /// A waiter's name with its score in a server's sorted set.
 pub type Scored = (Arc<str>, i64);
 
-/// A waiter's ticket, and in which third of a period it was doubted first; 0 if it is not doubted.
-type Ticket = (u64, u8);
+/// Tickets are multiples of this, so that a waiter's score has room for a doubt: in which third of a period it was doubted
+/// first, or 0. So scores are whole numbers, which a server keeps exactly until the fences end.
+const DOUBTS: u64 = 4;
+
+/// Returns the ticket of a waiter that arrived at this time by the nodes' clocks, in microseconds.
+pub fn ticket(arrived: u64) -> u64 {
+    arrived - arrived % DOUBTS
+}
 
 /// A message to a waiter. Sending it returns whether a subscriber received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +44,8 @@ pub enum Message {
 /// The waiters for one resource, in the order of their tickets.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Queue {
-    waiting: BTreeSet<(Ticket, Arc<str>)>,
+    /// Each with its score: its ticket, plus its doubt.
+    waiting: BTreeSet<(u64, Arc<str>)>,
     /// The waiters that were notified and until when they go before others, in the order of a server's set. More
     /// than one only if all of them want to read.
     notified: BTreeSet<(Reverse<Moment>, Arc<str>)>,
@@ -84,7 +91,7 @@ impl Queue {
     ) -> bool {
         self.forget(now);
         let is_before = |other: u64| ticket.is_none_or(|ticket| other < ticket);
-        let before = self.waiting.iter().filter(|(other, name)| is_before(other.0) && !reads(name));
+        let before = self.waiting.iter().filter(|(other, name)| is_before(*other) && !reads(name));
         let writers: Vec<_> = before.map(|(_, name)| Arc::clone(name)).collect();
         for (gone, writer) in writers.into_iter().enumerate() {
             let listens = call(&writer, Message::Probe);
@@ -109,7 +116,7 @@ impl Queue {
     /// Inserts the waiter in the order of its ticket. A notified waiter loses its precedence.
     pub fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
         self.leave(now, waiter);
-        self.waiting.insert(((ticket, 0), Arc::clone(waiter)));
+        self.waiting.insert((ticket, Arc::clone(waiter)));
         self.kept_until = Some(now.plus(turns.memory));
     }
 
@@ -120,22 +127,23 @@ impl Queue {
         self.notified.retain(|(_, notified)| &**notified != waiter);
     }
 
-    /// Returns the waiters that were not notified, in the order of their tickets. Removes those that did not use their turn.
+    /// Returns the waiters that were not notified, with their scores and in their order. Removes those that did not use their turn.
     pub(super) fn waiting(&mut self, now: Moment) -> Vec<(u64, Arc<str>)> {
         self.forget(now);
         self.notified.retain(|(Reverse(until), _)| now < *until);
-        self.waiting.iter().map(|((ticket, _), name)| (*ticket, Arc::clone(name))).collect()
+        self.waiting.iter().map(|(score, name)| (*score, Arc::clone(name))).collect()
     }
 
     /// Whether a waiter that others must not overtake has not tried for long, as if its process was suspended.
     pub(super) fn is_silent(&mut self, now: Moment, waiter: &Arc<str>) -> bool {
         let place = self.waiting.iter().find(|(_, other)| other == waiter).cloned();
-        let Some(((ticket, since), name)) = place else { return false };
+        let Some((score, name)) = place else { return false };
         let clock = now.since(Moment::from_origin(Duration::ZERO)).as_micros();
-        let third = (clock / LONGEST_SILENCE.as_micros() % 3) as u8 + 1;
+        let third = (clock / LONGEST_SILENCE.as_micros() % 3) as u64 + 1;
+        let since = score % DOUBTS;
         if since == 0 {
-            self.waiting.remove(&((ticket, since), Arc::clone(&name)));
-            self.waiting.insert(((ticket, third), name));
+            self.waiting.remove(&(score, Arc::clone(&name)));
+            self.waiting.insert((score + third, name));
         }
         since > 0 && (third + 3 - since) % 3 == 2
     }
@@ -256,7 +264,7 @@ impl Queue {
         let notified =
             self.notified.iter().map(|(Reverse(until), name)| (Arc::clone(name), score(until)));
         let waiting = self.waiting.iter();
-        let waiting = waiting.map(|((ticket, _), waiter)| (Arc::clone(waiter), *ticket as i64));
+        let waiting = waiting.map(|(score, waiter)| (Arc::clone(waiter), *score as i64));
         let all: Vec<_> = notified.chain(waiting).collect();
         let kept_until = self.kept_until.filter(|_| !all.is_empty())?;
         Some((all, kept_until.since(now)))

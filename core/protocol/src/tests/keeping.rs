@@ -93,7 +93,7 @@ fn no_waiter_is_notified_of_a_key_that_stays() {
     let waiter: Arc<str> = "client#1".into();
     for (keep, expected) in [(Some(SECOND), vec![]), (None, vec!["client#1".to_owned()])] {
         let mut records = acquired(1);
-        records[0].queue.join(at(0), &waiter, 1, TURNS);
+        records[0].queue.join(at(0), &waiter, 4, TURNS);
         assert_eq!(release(&mut records, 'A', keep), (true, expected));
     }
 }

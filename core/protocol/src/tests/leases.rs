@@ -152,6 +152,54 @@ fn drift_is_subtracted_from_the_ttl() {
 }
 
 #[test]
+fn an_upgrade_does_not_move_the_end_and_nothing_is_sent_meanwhile() {
+    let long = Term { ttl: Duration::from_secs(100), ..TERM };
+    let quorum = Quorum::over(3).expect("valid");
+    let mut lease = granted_by_all(quorum, at(END), None);
+    let mut extension = lease.extend(at(0), long).expect("it is valid");
+    let confirmed = (0..2).filter_map(|n| lease.extended(at(1), &mut extension, n, Answer::Yes));
+    assert_eq!(confirmed.last(), Some(Extended::Confirmed));
+    let end = lease.end();
+    assert_eq!(end, long.end(at(0)));
+    let mut before = lease.extend(at(2), Term { ttl: 2 * long.ttl, ..TERM }).expect("it is valid");
+    assert!(lease.begin_upgrade(at(3)) && lease.is_upgrading());
+    assert!(!lease.begin_upgrade(at(3)), "one upgrade at a time");
+    assert!(lease.extend(at(4), TERM).is_none() && lease.verify(at(4), TERM).is_none());
+    assert!(lease.heal(at(4), TERM).is_none() && !lease.detach(at(4)));
+    // Where a node has granted the upgrade, it answers No.
+    for node in 0..3 {
+        let decided = lease.extended(at(4), &mut before, node, Answer::No);
+        assert_eq!(decided, Some(Extended::Undecided));
+    }
+    assert!(lease.is_valid(at(5)) && lease.end() == end);
+    lease.end_upgrade();
+    assert!(lease.is_valid(at(6)) && lease.end() == end && !lease.is_upgrading());
+    assert!(lease.extend(at(6), TERM).is_some() && lease.heal(at(6), TERM).is_some());
+    // A lease that has ended is not upgraded.
+    let mut ended = granted_by_all(quorum, at(END), None);
+    assert!(!ended.begin_upgrade(at(END)) && !ended.is_upgrading());
+}
+
+#[test]
+fn no_ttl_overflows() {
+    let quorum = Quorum::over(1).expect("valid");
+    for ttl in [Duration::MAX, Duration::from_millis(u64::MAX), Duration::from_secs(u64::MAX / 2)] {
+        for drift_factor in [0.0, 0.01, 0.5] {
+            let term = Term { ttl, drift_factor };
+            assert!(term.end(at(1)) <= term.gone(at(1)) && term.patience() <= ttl);
+            for limit in [None, Some(at(END)), Some(at(0).plus(Duration::MAX))] {
+                let mut lease = granted_by_all(quorum, at(0).plus(ttl).minus(term.drift()), limit);
+                let extension = lease.extend(at(1), term).map(|extension| extension.term());
+                assert!(extension.is_none_or(|extended| extended.ttl <= ttl));
+                lease.heal(at(1), term);
+                lease.verify(at(1), term);
+                lease.release(at(1)).keep(at(1), term).map(|keep| keep.ttl(at(1)));
+            }
+        }
+    }
+}
+
+#[test]
 fn moments_do_not_overflow() {
     assert_eq!(at(1).minus(Duration::from_secs(1)), at(0));
     assert_eq!(at(1).since(at(2)), Duration::ZERO);

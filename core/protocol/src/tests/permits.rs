@@ -66,7 +66,7 @@ impl Node {
             let (number, count) = name.split_once('*').unwrap_or((name, "1"));
             queue::name_with_permits(number, count.parse().expect("it is a number"), limit)
         });
-        let ticket = waiter.map(|(_, ticket)| ticket);
+        let ticket = waiter.map(|(_, number)| 4 * number);
         let (ttl, proposal) = (Duration::from_secs(10), time.wall);
         let wanted = Wanted { token: &token, ttl, proposal, waiter: name.as_ref(), ticket };
         let choice = Choice { limit, offset };

@@ -48,12 +48,12 @@ local function notify(waiter, lock)
   return number and tell(waiter, number .. ' ' .. lock) or 0
 end
 
--- Whether a waiter that others must not overtake has not tried for long, as if its process was suspended. The quarters
--- of its score tell in which third of a period it was doubted first. It loses them when it tries.
+-- Whether a waiter that others must not overtake has not tried for long, as if its process was suspended. Tickets are
+-- multiples of 4. What its score has more tells in which third of a period it was doubted first. It loses that when it tries.
 local function is_silent(queue, waiter, now)
   local score = tonumber(redis.pcall('ZSCORE', queue, waiter)) or 0
-  local third, since = math.floor(now / LONGEST_SILENCE) % 3 + 1, score * 4 % 4
-  if since == 0 then redis.pcall('ZADD', queue, string.format('%.2f', score + third / 4), waiter) end
+  local third, since = math.floor(now / LONGEST_SILENCE) % 3 + 1, score % 4
+  if since == 0 then redis.pcall('ZADD', queue, string.format('%.0f', score + third), waiter) end
   return since > 0 and (third - since) % 3 == 2
 end
 

@@ -243,9 +243,9 @@ impl HeldLease {
     /// these nodes.
     pub(crate) fn detach(&self, within: Duration) -> Result<String> {
         let Grant { resources, subject, fence, .. } = &*self.grant;
-        let silent = {
+        let (silent, within) = {
             let mut state = self.state();
-            if state.is_upgrading {
+            if state.lease.is_upgrading() {
                 return Err(self.not_sole_error(UPGRADING));
             }
             let (now, silent) = (clock::now(), state.unanswered());
@@ -257,7 +257,8 @@ impl HeldLease {
                 return Err(self.end_error(&state, now, ended));
             }
             state.has_untaken_text = true;
-            silent
+            // The lease may last longer than that: a lost adoption must not give back less.
+            (silent, within.max(state.lease.end().since(now)))
         };
         #[cfg(test)]
         crate::lock::steps::detached(subject, silent);
@@ -293,14 +294,15 @@ impl HeldLease {
         is_valid
     }
 
-    /// Ends an upgrade. If the lease is still valid, it is extended at once. If it was lost meanwhile, releases what
+    /// Ends an upgrade. If the lease is still valid, its renewal goes on. If it was lost meanwhile, releases what
     /// GIVE BACK may have restored after that; a release waits for the end of the upgrade.
     pub(crate) fn end_upgrade(self: &Arc<Self>, renewer: &Renewer) {
         let ended = {
             let mut state = self.state();
-            state.is_upgrading = false;
+            state.lease.end_upgrade();
             state.lease.ended(clock::now())
         };
+        self.upgrade_ended.notify_waiters();
         match ended {
             None => renewer.wake(self),
             Some(Ended::Upgraded | Ended::Released) => {}
@@ -317,6 +319,21 @@ impl HeldLease {
         }
     }
 
+    /// Undoes an upgrade whose code has panicked, and has not decided its round: a lease that is still valid gets its keys
+    /// back.
+    pub(crate) fn undo_upgrade(&self, subject: &Arc<Subject>) {
+        let driver = &self.driver;
+        let request = match self.is_valid(clock::now()) {
+            true => Request::GiveBack(Arc::clone(subject)),
+            false => Request::release(subject, driver.turns()),
+        };
+        let node_timeout = driver.options.node_timeout(self.grant.term.ttl);
+        let gone = self.keys_gone_by();
+        let nodes = 0..driver.nodes.len();
+        nodes.clone().for_each(|node| driver.deliver(node, request.clone(), node_timeout, gone));
+        self.keep_undone(Arc::clone(subject), nodes.collect());
+    }
+
     /// Records the nodes that may give the keys back to this lease later, after an upgrade with this subject.
     pub(crate) fn keep_undone(&self, subject: Arc<Subject>, silent: NodeSet) {
         if !silent.is_empty() {
@@ -327,7 +344,8 @@ impl HeldLease {
     /// Releases what the nodes may have given back to this lease, or may yet give back.
     fn release_undone(&self) {
         let undone = std::mem::take(&mut self.state().undone);
-        let gone = self.grant.key_gone_by(self.grant.term.ttl);
+        // An upgrade never shortens the time of a key, so what it gives back lasts as long as the keys of the lease.
+        let gone = self.keys_gone_by().max(self.grant.key_gone_by(self.grant.term.ttl));
         let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
         for (subject, silent) in undone.into_iter().flat_map(|all| *all) {
             let undo = Request::release(&subject, self.driver.turns());

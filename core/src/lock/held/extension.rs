@@ -34,12 +34,9 @@ pub(crate) enum RenewalStep {
 
 impl HeldLease {
     /// Begins a verification: an EXTEND that checks which nodes hold the key and does not move the validity
-    /// end. `None` if the lease has ended.
+    /// end. `None` if the lease has ended, or is being upgraded.
     pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<PendingExtension> {
         let mut state = self.state();
-        if state.is_upgrading {
-            return None;
-        }
         let now = clock::now();
         let extension = state.lease.verify(now, self.grant.term)?;
         let patience = self.driver.options.node_timeout(self.grant.term.ttl);
@@ -63,7 +60,7 @@ impl HeldLease {
         if wake <= now { RenewalStep::Renew(state.lease.end()) } else { RenewalStep::Wait(wake) }
     }
 
-    /// Begins an automatic extension; `None` if the lease has ended, or if no extension is due any more.
+    /// Begins an automatic extension; `None` if the lease has ended or is being upgraded, or if no extension is due any more.
     pub(crate) fn begin_renewal(self: &Arc<Self>, now: Moment) -> Option<PendingExtension> {
         let mut state = self.state();
         let term = state.upkeep.filter(|_| state.wake() <= now)?.term();
@@ -72,7 +69,7 @@ impl HeldLease {
         Some(item)
     }
 
-    /// Begins an extension for a caller; `None` if the lease has ended.
+    /// Begins an extension for a caller; `None` if the lease has ended, or is being upgraded.
     pub(crate) fn begin_manual_extension(
         self: &Arc<Self>,
         now: Moment,
@@ -94,7 +91,7 @@ impl HeldLease {
         (extended != Extended::Lost).then(|| state.wake())
     }
 
-    /// Begins an extension with this timeout for each node; `None` if the lease has ended.
+    /// Begins an extension with this timeout for each node; `None` if the lease has ended, or is being upgraded.
     fn begin_extension(
         self: &Arc<Self>,
         state: &mut LeaseState,
@@ -139,9 +136,6 @@ impl HeldLease {
             return None;
         }
         let mut state = self.state();
-        if state.is_upgrading {
-            return None;
-        }
         let ttl = state.lease.heal(clock::now(), self.grant.term)?;
         #[cfg(test)]
         crate::lock::steps::healing(&self.grant.subject);

@@ -1,6 +1,7 @@
 //! Runs the bodies of the fuzz targets on the committed corpus and on random input from proptest.
 
-use super::{OPTION_LENGTH, options, reply, url, value};
+use super::{OPTION_LENGTH, options, reply, requests, texts, url, value};
+use crate::command::reply::Reply;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redis::{PushKind, ServerError, Value, VerbatimFormat, parse_redis_value};
@@ -27,6 +28,66 @@ fn the_committed_corpus_passes() {
     }
     corpus("options").iter().for_each(|bytes| options(bytes));
     corpus("reply").iter().for_each(|bytes| reply(bytes));
+    corpus("texts").iter().for_each(|bytes| texts(bytes));
+}
+
+#[test]
+fn numbers_that_no_script_returns_are_no_answer() {
+    let limit = 1_i64 << 53;
+    let int = |numbers: &[i64]| numbers.iter().copied().map(Value::Int).collect::<Vec<_>>();
+    let refusal = |left, clock, rank, holder: &[u8]| {
+        let mut parts = int(&[0, left, clock, rank]);
+        parts.push(Value::BulkString(holder.to_vec()));
+        Value::Array(parts)
+    };
+    let acquire = &requests()[0];
+    let answer = |value: Value| acquire.understand(&value);
+    for fence in [i64::MIN, -1, 0, limit, i64::MAX] {
+        assert_eq!(answer(Value::Array(int(&[1, fence, 1]))), None, "fence {fence}");
+        assert_eq!(answer(Value::Array(int(&[1, 1, fence]))), None, "clock {fence}");
+        assert_eq!(answer(refusal(5, fence, 0, b"")), None, "clock {fence}");
+    }
+    for number in [i64::MIN, -2] {
+        assert_eq!(answer(refusal(number, 1, 0, b"")), None, "remaining time {number}");
+        assert_eq!(answer(refusal(5, 1, number, b"")), None, "rank {number}");
+    }
+    assert_eq!(answer(refusal(5, 1, 0, &[b'a'; 300])), None, "a long token");
+    for fence in [1, limit - 1] {
+        let granted = answer(Value::Array(int(&[1, fence, fence])));
+        assert!(matches!(granted, Some(Reply::Granted { .. })));
+        assert!(matches!(answer(refusal(-1, fence, -1, b"")), Some(Reply::Held(_))));
+    }
+}
+
+/// Generates the contents of lease texts, most of which nobody has written.
+fn contents() -> impl Strategy<Value = serde_json::Value> {
+    let number = prop_oneof![
+        3 => (0..40_u64).prop_map(serde_json::Value::from),
+        2 => prop::sample::select(vec![9, 10, 86_400_000, 86_400_001, 1 << 53, u64::MAX])
+            .prop_map(serde_json::Value::from),
+        1 => any::<i64>().prop_map(serde_json::Value::from),
+        1 => any::<f64>().prop_map(serde_json::Value::from),
+    ];
+    let numbers = || vec(number.clone(), 0..4).prop_map(serde_json::Value::from);
+    let ttl = (number.clone(), number.clone())
+        .prop_map(|(secs, nanos)| serde_json::json!({ "secs": secs, "nanos": nanos }));
+    let token = prop_oneof![
+        3 => Just(format!("{}", "0".repeat(40))),
+        2 => "[;a-z\u{202e}]{0,200}".prop_map(|name| format!("{};{name}", "0".repeat(40))),
+        1 => any::<String>(),
+    ];
+    let permits =
+        (number.clone(), numbers()).prop_map(|(limit, slots)| serde_json::json!([limit, slots]));
+    let names = vec("[a-z]{0,2}", 0..3);
+    let lists = (numbers(), numbers(), numbers(), prop::option::of(permits));
+    (names, token, ttl, (number.clone(), number.clone(), number.clone()), lists).prop_map(
+        |(names, token, ttl, (fence, within, until), (shared, sound, silent, permits))| {
+            serde_json::json!({
+                "resources": names, "token": token, "ttl": ttl, "fence": fence, "within": within,
+                "until": until, "shared": shared, "sound": sound, "silent": silent, "permits": permits,
+            })
+        },
+    )
 }
 
 /// Generates texts from parts that have a meaning in URLs and from arbitrary characters.
@@ -146,6 +207,11 @@ proptest! {
     #[test]
     fn any_reply_value_is_understood_literally(reply in any_value()) {
         value(reply);
+    }
+
+    #[test]
+    fn any_lease_text_is_refused_or_has_possible_numbers(contents in contents()) {
+        texts(contents.to_string().as_bytes());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Random requests to a real server and to an in-memory node: both must reply the same and store the
 //! same.
 
-use super::server::{Content, EPOCH, Keyspace, Server, Stored};
+use super::server::{Content, EPOCH, Keyspace, Server, Stored, epoch};
 use crate::command::keys::{Keys, Mode};
 use crate::command::memory::Entries;
 use crate::command::reply::{Elsewhere, Refusal, Reply, StoredLock};
@@ -48,6 +48,8 @@ struct Steps {
     random: fastrand::Rng,
     /// Whether any of them locks in shared mode.
     has_readers: bool,
+    /// About when the waiters arrived: what is common to their tickets.
+    arrived: u64,
     subjects: Vec<Arc<Subject>>,
     /// The subjects of earlier TRANSFERs.
     adopters: Vec<Arc<Subject>>,
@@ -108,7 +110,8 @@ impl Steps {
         let (call, keep, memory) = (self.turn(), self.turn(), self.ttl());
         let turns = Turns { call, keep, memory };
         let subject = self.subject();
-        let ticket = self.random.bool().then(|| self.random.u64(1..5));
+        let earlier = self.arrived.saturating_sub(50);
+        let ticket = self.random.bool().then(|| earlier + self.random.u64(1..20));
         let kind = self.random.u8(0..33);
         let subject =
             if kind < 6 || kind == 22 || kind == 23 { self.new_subject() } else { subject };
@@ -456,15 +459,14 @@ async fn compare() {
         let mut steps = Steps {
             random,
             has_readers: sequence % 2 == 0,
+            arrived: if sequence % 3 == 0 { 0 } else { epoch(sequence) },
             subjects: Vec::new(),
             adopters: Vec::new(),
             planned: Vec::new(),
         };
         pair.server.run(&["FLUSHALL"]).await.unwrap();
         pair.memory = Entries::default();
-        // In some sequences the clock is about to reach the largest fence.
-        let end = FENCE_LIMIT / 10_000 * 10_000;
-        pair.set_clock(if sequence % 20 == 0 { end - 100_000_000 } else { EPOCH });
+        pair.set_clock(epoch(sequence));
         let hear_memory = hear(&memory_calls);
         let listener = move |message: &str| {
             hear_memory("live", message);

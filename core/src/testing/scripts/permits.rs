@@ -5,7 +5,7 @@
 //! not compared as a key. But it has to be right wherever the scripts of semaphores see to it.
 
 use super::comparison::{Calls, FOR_EVER, HALF, PATIENCE, TICK, as_server, hear};
-use super::server::{Content, EPOCH, Keyspace, Server, Stored};
+use super::server::{Content, EPOCH, Keyspace, Server, Stored, epoch};
 use crate::command::keys::Keys;
 use crate::command::memory::Entries;
 use crate::command::reply::{HeldPermit, Refusal, Reply, StoredPermits};
@@ -54,6 +54,8 @@ struct Steps {
     /// Whether there are steps that the index of a server does not learn of.
     is_corrected: bool,
     has_other_limit: bool,
+    /// About when the waiters arrived: what is common to their tickets.
+    arrived: u64,
     subjects: Vec<Arc<Subject>>,
     adopters: Vec<Arc<Subject>>,
 }
@@ -90,7 +92,8 @@ impl Steps {
         let turns = Turns { call, keep, memory };
         let kind = self.random.u8(0..40);
         let subject = if kind < 14 { self.new_subject() } else { self.subject() };
-        let ticket = (self.random.u8(0..4) > 0).then(|| self.random.u64(1..9));
+        let ticket = (self.random.u8(0..4) > 0)
+            .then(|| self.arrived.saturating_sub(50) + self.random.u64(1..30));
         let ticket = ticket.filter(|_| subject.waiter.is_some());
         match kind {
             0..15 => Request::Acquire { subject, ttl, proposal: fence, ticket, turns },
@@ -407,6 +410,7 @@ async fn run(
         random: fastrand::Rng::with_seed(sequence),
         is_corrected,
         has_other_limit: sequence.is_multiple_of(3),
+        arrived: if sequence.is_multiple_of(4) { 0 } else { epoch(sequence) },
         subjects: Vec::new(),
         adopters: Vec::new(),
     };
@@ -468,9 +472,7 @@ async fn compare() {
     for sequence in 0..SEQUENCES {
         pair.server.run(&["FLUSHALL"]).await.unwrap();
         pair.memory = Entries::default();
-        // In some sequences the clock is about to reach the largest fence.
-        let end = FENCE_LIMIT / 10_000 * 10_000;
-        pair.set_clock(if sequence % 20 == 0 { end - 100_000_000 } else { EPOCH });
+        pair.set_clock(epoch(sequence));
         let hear_memory = hear(&memory_calls);
         let listener = move |message: &str| {
             hear_memory("live", message);

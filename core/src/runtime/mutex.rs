@@ -1,0 +1,116 @@
+//! The mutex of the code above the runtime. Builds with debug assertions check the rules of docs/architecture.md.
+//!
+//! A thread that holds one must not lock another one, and must not run foreign code: `panics.rs` checks that with
+//! [`assert_none_held`]. The guard is not `Send`, so a task cannot hold it across an `await`. `drivers.rs` and
+//! `pipeline.rs` use `sync.rs` instead, for the loom model checker.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{self, PoisonError};
+use std::thread;
+
+thread_local! {
+    /// The number of guards of this thread. Counted in builds with debug assertions only.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A mutex that ignores poisoning: no code panics between two updates that belong together.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(sync::Mutex<T>);
+
+/// The access to what a [`Mutex`] protects. Dropping it unlocks the mutex.
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T> {
+    // Unlocked before it is counted as such.
+    guard: sync::MutexGuard<'a, T>,
+    _held: Held,
+}
+
+#[derive(Debug)]
+struct Held(());
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(sync::Mutex::new(value))
+    }
+
+    /// Locks the mutex.
+    ///
+    /// # Panics
+    ///
+    /// With debug assertions, if this thread holds a mutex already.
+    #[track_caller]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        assert_none_held("locks another one");
+        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { guard, _held: Held::count() }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+impl Held {
+    fn count() -> Self {
+        if cfg!(debug_assertions) {
+            // Fails while the thread ends, when nothing is checked any more.
+            let _ = HELD.try_with(|held| held.set(held.get() + 1));
+        }
+        Self(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            let _ = HELD.try_with(|held| held.set(held.get().saturating_sub(1)));
+        }
+    }
+}
+
+/// With debug assertions, panics if this thread holds a mutex and does `what`.
+#[track_caller]
+pub(crate) fn assert_none_held(what: &str) {
+    if cfg!(debug_assertions) && !thread::panicking() {
+        let held = HELD.try_with(Cell::get).unwrap_or_default();
+        assert!(held == 0, "a thread that holds a mutex {what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Mutex;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn thread_that_holds_a_mutex_locks_no_other() {
+        static ONE: Mutex<u32> = Mutex::new(1);
+        static OTHER: Mutex<u32> = Mutex::new(2);
+        for _ in 0..2 {
+            let nested = catch_unwind(|| {
+                let _one = ONE.lock();
+                *OTHER.lock()
+            });
+            assert!(nested.is_err());
+            let shadowed = catch_unwind(|| {
+                let guard = ONE.lock();
+                let guard = OTHER.lock().max(*guard);
+                guard
+            });
+            assert!(shadowed.is_err());
+            let (one, other) = (*ONE.lock(), *OTHER.lock());
+            assert_eq!((one, other), (1, 2), "one after the other");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Tests of texts that nobody has written, but whose checksum is right.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::command::text::{self, Kind};
+use crate::{Client, ErrorCode};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn forged_lease_text_is_refused() {
+    let client = Client::builder().nodes(["memory://forged-text"]).build().unwrap();
+    let lease = client.lock("r").acquire().wait(PATIENCE).unwrap().unwrap();
+    let (lease, text) = client.keep(lease).wait(PATIENCE).unwrap().unwrap();
+    let contents: Value = text::read(Kind::Kept, &text).unwrap();
+    let forged = |field: &str, value: Value| {
+        let mut contents = contents.clone();
+        contents[field] = value;
+        text::write(Kind::Kept, &contents)
+    };
+    let ttl = |secs: u64| json!({ "secs": secs, "nanos": 0 });
+    let texts = [
+        forged("ttl", ttl(u64::MAX)),
+        forged("ttl", ttl(u64::MAX / 1000)),
+        forged("ttl", ttl(30 * 24 * 3600)),
+        forged("ttl", ttl(0)),
+        forged("fence", json!(0)),
+        forged("fence", json!(1_u64 << 53)),
+        forged("sound", json!([0, 1])),
+        forged("sound", json!([64])),
+        forged("shared", json!([1])),
+        forged("token", json!("another program")),
+        forged("token", json!(format!("{};{}", "0".repeat(40), "x".repeat(200)))),
+        forged("resources", json!([])),
+        forged("resources", json!(["r", "r"])),
+    ];
+    for text in texts {
+        let error = client.resume(text.as_str()).wait(PATIENCE).unwrap().unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Config, "{error}");
+        assert!(!error.message().contains(&text));
+    }
+    let resumed = client.resume(text.as_str()).wait(PATIENCE).unwrap().unwrap();
+    resumed.extend(None).wait(PATIENCE).unwrap().unwrap();
+    assert!(resumed.release().wait(PATIENCE).unwrap());
+    drop(lease);
+}

@@ -1,0 +1,100 @@
+//! Tests of an upgrade that stops in the middle, and of what else happens to the lease meanwhile.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use crate::client::test_nodes::TestNodes;
+use crate::command::memory_node::Fault;
+use crate::config::mode::Mode;
+use crate::lock::lease::Lease;
+use crate::lock::upgrade::{Upgrading, upgrade};
+use crate::runtime;
+use crate::runtime::clock;
+use crate::{Client, ErrorCode};
+use quorlock_protocol::NodeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Other tests advance the clock of this process, but by less than this ttl.
+const TTL: Duration = Duration::from_secs(60 * 60);
+
+fn reader(nodes: &TestNodes) -> (Client, Lease) {
+    let builder = Client::builder().nodes(nodes.urls()).ttl(TTL).node_timeout(PATIENCE);
+    let client = builder.build().unwrap();
+    let mut lease = client.lock("r").shared().unlimited_hold().acquire();
+    let lease = lease.wait(PATIENCE).unwrap().unwrap();
+    (client, lease)
+}
+
+#[test]
+fn upgrade_that_panics_ends_and_leaves_the_lease() {
+    let nodes = TestNodes::new(3).unwrap();
+    let (client, lease) = reader(&nodes);
+    let before = lease.remaining();
+    // The TRANSFER waits on all nodes when the code that sent it is gone.
+    nodes.apply(None, Fault::Freeze).wait(PATIENCE).unwrap();
+    let upgrading = Upgrading::begin(&lease).unwrap();
+    let crashed = catch_unwind(AssertUnwindSafe(|| {
+        let (sender, _receiver) = oneshot::channel();
+        let _ = runtime::drive(async {
+            let upgrading = pin!(upgrade(upgrading, sender));
+            assert!(futures_util::poll!(upgrading).is_pending());
+            panic!("a bug");
+        });
+    }));
+    assert!(crashed.is_err());
+    let held = lease.held().unwrap();
+    assert!(!held.is_upgrading());
+    assert!(lease.is_valid() && lease.remaining() <= before);
+    nodes.apply(None, Fault::Thaw).wait(PATIENCE).unwrap();
+    lease.extend(Some(2 * TTL)).wait(PATIENCE).unwrap().unwrap();
+    assert!(lease.remaining() > TTL);
+    assert!(lease.release().wait(PATIENCE).unwrap());
+    let writer = client.lock("r").wait(PATIENCE).acquire().wait(PATIENCE).unwrap().unwrap();
+    assert!(writer.release().wait(PATIENCE).unwrap());
+}
+
+#[test]
+fn release_waits_for_the_end_of_an_upgrade_and_no_longer() {
+    let nodes = TestNodes::new(3).unwrap();
+    let (_client, lease) = reader(&nodes);
+    let upgrading = Upgrading::begin(&lease).unwrap();
+    let mut released = lease.release();
+    assert!(!lease.is_valid(), "the lease ends at once");
+    assert!(released.wait(Duration::from_millis(20)).is_none());
+    drop(upgrading);
+    assert!(released.wait(PATIENCE).unwrap());
+}
+
+#[test]
+fn nothing_else_is_sent_for_a_lease_that_is_being_upgraded() {
+    let nodes = TestNodes::new(3).unwrap();
+    let (_client, lease) = reader(&nodes);
+    let held = lease.held().unwrap();
+    let before = lease.remaining();
+    let upgrading = Upgrading::begin(&lease).unwrap();
+    let (now, term) = (clock::now(), held.grant.term);
+    assert!(held.begin_manual_extension(now, term).is_none());
+    assert!(held.begin_renewal(now).is_none());
+    assert!(held.begin_verification().is_none());
+    assert!(held.begin_repair(NodeSet::from_iter([0])).is_none());
+    let mut extending = lease.extend(Some(2 * TTL));
+    let second = lease.try_upgrade().wait(PATIENCE).unwrap().unwrap_err();
+    let downgraded = lease.downgrade().wait(PATIENCE).unwrap().unwrap_err();
+    let detached = lease.detach(TTL).wait(PATIENCE).unwrap().unwrap_err();
+    for error in [second, downgraded, detached] {
+        assert_eq!(error.code(), ErrorCode::Config);
+        assert!(error.message().contains("it is being upgraded"), "{error}");
+    }
+    lease.check().unwrap();
+    assert!(extending.wait(Duration::from_millis(20)).is_none(), "it waits");
+    assert!(lease.remaining() <= before);
+    drop(upgrading);
+    extending.wait(PATIENCE).unwrap().unwrap();
+    assert!(lease.remaining() > TTL);
+    assert_eq!(lease.mode(), Some(Mode::Shared));
+    let writer = lease.try_upgrade().wait(PATIENCE).unwrap().unwrap().unwrap();
+    assert!(writer.release().wait(PATIENCE).unwrap());
+}
