@@ -9,6 +9,9 @@ use quorlock_protocol::{Answer, Vote};
 use std::fmt;
 use std::time::Duration;
 
+/// The detail if an answer is not one that a Redis or Valkey server would send. A colon and more may follow.
+pub(crate) const NONSENSE: &str = "the answer makes no sense";
+
 /// Why a request has no reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
@@ -76,6 +79,11 @@ impl Failure {
             }
             _ => true,
         }
+    }
+
+    /// Whether the server sent what is no answer of a Redis or Valkey server, or more than it was asked for.
+    pub(crate) fn is_nonsense(&self) -> bool {
+        self.is_transport() && self.detail.contains(NONSENSE)
     }
 
     /// Whether the connection failed, as opposed to the node answering with an error.
