@@ -12,6 +12,10 @@ use std::time::Duration;
 /// The detail if an answer is not one that a Redis or Valkey server would send. A colon and more may follow.
 pub(crate) const NONSENSE: &str = "the answer makes no sense";
 
+/// Advice behind the failure of a connection to a server that no URL names.
+pub(crate) const NAMED: &str = "; not the URL, but the cluster or the sentinels name this address: see that this client \
+                                can reach it, or let them announce another one (cluster-announce-ip, replica-announce-ip)";
+
 /// Why a request has no reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
@@ -44,6 +48,8 @@ impl Failure {
     fn advice(&self) -> Option<&'static str> {
         let detail = &*self.detail;
         match self.outcome {
+            // The address is not in the URL.
+            _ if detail.contains(NAMED) => None,
             NodeOutcome::Unreachable if detail.contains("Connection refused") => {
                 Some("see that the server runs, and that the URL names its host and port")
             }

@@ -2,8 +2,9 @@
 //! connection of its own and changes nothing. `judge.rs` draws the conclusions.
 
 use super::diagnosis::{NodeDiagnosis, Permission};
-use crate::command::answer::Failure;
+use crate::command::answer::{Failure, NONSENSE};
 use crate::command::keys::{Keys, SLOTS, tag};
+use crate::command::limits::shortened;
 use crate::command::memory_node::MemoryNode;
 use crate::command::script;
 use crate::config::endpoint::{Cluster, Endpoint, Target};
@@ -19,8 +20,8 @@ use crate::transport::handshake::{failure, is_unknown_command};
 use crate::transport::login::within;
 use crate::transport::subscription::{reach, subscribe};
 use futures_util::future::join_all;
-use redis::{Cmd, InfoDict, RedisError, Value, from_redis_value};
-use std::collections::HashMap;
+use redis::{Cmd, FromRedisValue, InfoDict, RedisError, Value, from_redis_value};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub(super) struct Examined {
     pub(super) trouble: Option<Failure>,
     /// Why the server would refuse a write, other than because of missing permissions.
     pub(super) refusal: Option<Failure>,
+    /// Why commands that only show something failed.
+    pub(super) failed: BTreeMap<&'static str, Failure>,
     /// Whether the server's address is known. It is not if the sentinels or the cluster did not
     /// report one.
     pub(super) is_known: bool,
@@ -169,6 +172,19 @@ impl Examined {
         self.diagnosis.kind.as_deref() == Some("memory")
     }
 
+    /// Parses the reply to a command that only reads. If there is none, records why.
+    fn read<T: FromRedisValue>(&mut self, name: &'static str, reply: Value) -> Option<T> {
+        let failure = match reply.extract_error() {
+            Ok(value) => match from_redis_value(value) {
+                Ok(value) => return Some(value),
+                Err(_) => Failure::refused(NONSENSE),
+            },
+            Err(error) => failure(&error, true),
+        };
+        self.failed.entry(name).or_insert(failure);
+        None
+    }
+
     fn is_at(&mut self, server: &Server) {
         self.is_known = true;
         self.is_local = server.place.is_local();
@@ -228,13 +244,15 @@ async fn query(
     // No field name occurs in two sections, so the sections can be joined.
     let sections = replies.by_ref().take(sections.len());
     let info: String =
-        sections.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
-    let config = replies.next().and_then(|reply| from_redis_value(reply).ok());
+        sections.filter_map(|reply| examined.read::<String>("INFO", reply)).collect();
+    let config = replies.next().and_then(|reply| examined.read("CONFIG GET", reply));
     let config: HashMap<String, String> = config.unwrap_or_default();
-    let allowed = if info.is_empty() { Permission::Denied } else { Permission::Allowed };
+    let info_failure = examined.failed.get("INFO");
+    let is_denied = info_failure.is_some_and(|failure| failure.outcome == NodeOutcome::Noperm);
+    let permission = if is_denied { Permission::Denied } else { Permission::Allowed };
     let node = &mut examined.diagnosis;
-    node.permissions.insert("INFO", allowed);
-    node.appendfsync = config.get("appendfsync").cloned();
+    node.permissions.insert("INFO", permission);
+    node.appendfsync = config.get("appendfsync").cloned().map(shortened);
     fill(node, &InfoDict::new(&info));
     Ok(())
 }
@@ -249,31 +267,34 @@ async fn query_vote(
     let (names, mut commands) = tries(keys, &channel(options));
     commands.push(redis::cmd("INFO").arg("server").to_owned());
     let mut replies = connection.query(&commands).await?;
-    let info = replies.pop().and_then(|reply| from_redis_value::<String>(reply).ok());
+    let info = replies.pop().and_then(|reply| examined.read::<String>("INFO", reply));
     fill(&mut examined.diagnosis, &InfoDict::new(&info.unwrap_or_default()));
     record(examined, names, replies);
     Ok(())
 }
 
 fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
+    let text = |name: &str| info.get(name).map(shortened);
+    let capitalized = |name: &str| name[..1].to_uppercase() + &name[1..];
     // For old clients, these servers report a Redis version in addition to their own version.
-    let others = ["valkey", "dragonfly", "garnet", "kvrocks"];
-    let other = others.iter().find_map(|kind| {
-        let version: String = info.get(&format!("{kind}_version"))?;
-        Some((kind[..1].to_uppercase() + &kind[1..], version))
-    });
-    let redis = || Some(("Redis".to_owned(), info.get("redis_version")?));
+    let others = ["valkey", "redict", "keydb", "dragonfly", "garnet", "kvrocks"];
+    let other =
+        others.iter().find_map(|kind| Some((capitalized(kind), text(&format!("{kind}_version"))?)));
+    // KeyDB reports only the version of Redis; its program has another name.
+    let is_keydb = || text("executable").is_some_and(|path| path.contains("keydb"));
+    let kind = if is_keydb() { "KeyDB" } else { "Redis" };
+    let redis = || Some((kind.to_owned(), text("redis_version")?));
     if let Some((kind, version)) = other.or_else(redis) {
         (node.kind, node.version) = (Some(kind), Some(version));
     }
-    node.run_id = info.get("run_id");
+    node.run_id = text("run_id");
     node.uptime_seconds = info.get("uptime_in_seconds");
-    node.role = info.get("role");
+    node.role = text("role");
     node.replicas = info.get("connected_slaves");
     node.cluster = info.get("cluster_enabled");
     node.maxmemory = info.get("maxmemory");
     node.used_memory = info.get("used_memory");
-    node.maxmemory_policy = info.get("maxmemory_policy");
+    node.maxmemory_policy = text("maxmemory_policy");
     node.appendonly = info.get("aof_enabled");
 }
 

@@ -186,7 +186,8 @@ impl Node {
 
     /// How long to wait before the next attempt to connect, if the server sent nonsense on the last connection.
     fn pause_after_nonsense(&self) -> Option<Duration> {
-        let is_garbled = matches!(&*self.state.borrow(), LinkState::Down(failure) if failure.is_nonsense());
+        let is_garbled =
+            matches!(&*self.state.borrow(), LinkState::Down(failure) if failure.is_nonsense());
         let (shortest, longest) = RECONNECT_DELAY;
         let doublings = self.garbled.load(Ordering::Relaxed).saturating_sub(1).min(8);
         is_garbled.then(|| (shortest * (1 << doublings)).min(longest))

@@ -12,8 +12,9 @@ use crate::config::server::Server;
 use crate::node::exchange::{PackedRequest, ReplySink};
 use crate::transport::connection::Connection;
 use crate::transport::handshake::{
-    ServerInfo, failure, hello, info_commands, introduction_failure, located, server_info,
+    ServerInfo, failure, hello, info_commands, introduction_failure, server_info,
 };
+use crate::transport::login::located;
 use crate::transport::sentinel::Master;
 #[cfg(test)]
 use crate::transport::simulated::{self, Use};

@@ -66,7 +66,10 @@ impl Frame {
                         -1 if kind == b'$' => {}
                         length => {
                             let length = usize::try_from(length).map_err(|_| malformed())?;
-                            self.at = begin.checked_add(length).and_then(|end| end.checked_add(2)).ok_or_else(malformed)?;
+                            self.at = begin
+                                .checked_add(length)
+                                .and_then(|end| end.checked_add(2))
+                                .ok_or_else(malformed)?;
                             let is_line = kind == b'!';
                             self.check(self.at, if is_line { length } else { 0 }, &limit)?;
                         }
@@ -81,7 +84,10 @@ impl Frame {
                     let pairs = u64::try_from(number(line)?).map_err(|_| malformed())?;
                     // An attribute precedes the value that it belongs to.
                     let more = u64::from(kind == b'|');
-                    pairs.checked_mul(2).and_then(|count| count.checked_add(more)).ok_or_else(malformed)?
+                    pairs
+                        .checked_mul(2)
+                        .and_then(|count| count.checked_add(more))
+                        .ok_or_else(malformed)?
                 }
                 _ => 0,
             };
@@ -104,7 +110,8 @@ impl Frame {
             {
                 return Err(too_large(&format!("{} values", self.values)));
             }
-            let level = self.missing.get_mut(self.depth).ok_or_else(|| too_large("nested too deeply"))?;
+            let level =
+                self.missing.get_mut(self.depth).ok_or_else(|| too_large("nested too deeply"))?;
             // The limit is smaller than the largest `u32`.
             *level = inside as u32;
             self.depth += 1;
@@ -123,7 +130,12 @@ impl Frame {
     }
 
     /// Fails if the reply takes at least so many bytes and that is too many, or if this line is too long.
-    fn check(&mut self, bytes: usize, line: usize, limit: &impl Fn() -> Limit) -> Result<(), RedisError> {
+    fn check(
+        &mut self,
+        bytes: usize,
+        line: usize,
+        limit: &impl Fn() -> Limit,
+    ) -> Result<(), RedisError> {
         if line > LINE {
             return Err(too_large(&format!("a line of more than {LINE} bytes")));
         }

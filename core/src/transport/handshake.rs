@@ -9,7 +9,7 @@ use crate::command::limits::shortened;
 use crate::config::server::{Login, Place, Server};
 use crate::error::NodeOutcome;
 use crate::transport::connection::{Connection, Receive};
-use crate::transport::login::{authentication, rejected};
+use crate::transport::login::{authentication, located, rejected};
 use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
 use std::time::Duration;
@@ -50,11 +50,6 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
         failure.detail += &rejected(&server.login);
     }
     located(failure, server)
-}
-
-/// Adds the place of a server to a failure, unless the URL shows it.
-pub(crate) fn located(failure: Failure, server: &Server) -> Failure {
-    if server.is_discovered { failure.at(&server.place) } else { failure }
 }
 
 /// Returns the commands that start a connection. Asks for the credentials if a function returns

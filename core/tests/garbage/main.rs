@@ -2,6 +2,9 @@
 //! hold a lock that was not granted.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[cfg(target_os = "linux")]
+mod floods;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use quorlock::{Client, ErrorCode, Pending};

@@ -12,7 +12,9 @@ fn scan(bytes: &[u8]) -> Result<Option<usize>, RedisError> {
 }
 
 fn is_refused(bytes: &[u8], limit: Limit) -> bool {
-    Frame::default().scan(bytes, || limit).is_err_and(|error| error.kind() == ErrorKind::UnexpectedReturnType)
+    Frame::default()
+        .scan(bytes, || limit)
+        .is_err_and(|error| error.kind() == ErrorKind::UnexpectedReturnType)
 }
 
 #[test]
@@ -63,7 +65,10 @@ fn a_line_and_the_depth_have_limits_of_their_own() {
 
 #[test]
 fn nonsense_is_refused_at_once() {
-    let all = ["HTTP", "\0", "\r\n", "$-2\r\n", "*-7\r\n", "%-1\r\n", "=-1\r\n", "$?\r\n", "*?\r\n", "$1e3\r\n", "$\r\n", "?1\r\n"];
+    let all = [
+        "HTTP", "\0", "\r\n", "$-2\r\n", "*-7\r\n", "%-1\r\n", "=-1\r\n", "$?\r\n", "*?\r\n",
+        "$1e3\r\n", "$\r\n", "?1\r\n",
+    ];
     for bytes in all {
         assert_eq!(scan(bytes.as_bytes()).unwrap_err().kind(), ErrorKind::Parse, "{bytes:?}");
     }
@@ -82,7 +87,9 @@ fn a_usual_reply_is_not_looked_up() {
     let large = [&b"*1000\r\n"[..], &b"$100\r\n"[..], &[b'x'; 100], b"\r\n"].concat();
     assert_eq!(frame.scan(&large, limit).unwrap(), None);
     assert_eq!(looked_up.get(), 0);
-    let large = [&b"*1000\r\n"[..], &[&b"$100\r\n"[..], &[b'x'; 100], b"\r\n"].concat().repeat(1_000)].concat();
+    let large =
+        [&b"*1000\r\n"[..], &[&b"$100\r\n"[..], &[b'x'; 100], b"\r\n"].concat().repeat(1_000)]
+            .concat();
     assert_eq!(frame.scan(&large, limit).unwrap(), Some(large.len()));
     assert_eq!(looked_up.get(), 1);
 }
@@ -114,7 +121,11 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
         let of = |kind: &'static str, each: usize, more: usize| {
             move |parts: Vec<Vec<u8>>| {
                 let count = (parts.len() - more) / each;
-                [format!("{kind}{count}\r\n").into_bytes(), parts.into_iter().take(count * each + more).flatten().collect()].concat()
+                [
+                    format!("{kind}{count}\r\n").into_bytes(),
+                    parts.into_iter().take(count * each + more).flatten().collect(),
+                ]
+                .concat()
             }
         };
         prop_oneof![
