@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import select
-import socket
 import socketserver
-import struct
 import subprocess
 import sys
 import threading
@@ -121,82 +118,6 @@ def test_a_port_of_another_program_is_reported() -> None:
     assert node.detail.startswith(
         "the answer makes no sense: see that this is the port of a Redis or Valkey server"
     )
-
-
-def _lan_address() -> str | None:
-    """Returns an address of this machine that is not a loopback address. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return None
-        address = str(probe.getsockname()[0])
-    return None if address.startswith("127.") else address
-
-
-def _refusal(url: str) -> quorlock.NodeReport:
-    """Returns the report of a node that accepts connections and refuses each with an error."""
-    with quorlock.Client([url], connect_timeout=20) as client:
-        with pytest.raises(quorlock.QuorumError) as caught:
-            client.lock("r", wait=0).acquire()
-        finding = next(f for f in client.doctor().nodes[0].findings if f.check == "connection")
-    [node] = caught.value.nodes
-    assert finding.message.startswith(f"{node.outcome}: {node.detail[:40]}")
-    return node
-
-
-def test_a_server_with_too_many_clients_says_so(start_servers: Callable[..., Servers]) -> None:
-    servers = start_servers(1)
-    server = servers[0]
-    server.command("CONFIG", "SET", "maxclients", 1)
-    with socket.create_connection(("127.0.0.1", server.port)) as first:
-        # This connection, or the one of `server`, is the only one that the server accepts.
-        first.sendall(b"PING\r\n")
-        first.recv(64)
-        for _ in range(20):
-            node = _refusal(server.url)
-            assert node.outcome == "refused"
-            assert node.detail == "ERR max number of clients reached"
-
-
-def test_a_server_in_protected_mode_says_so(start_servers: Callable[..., Servers]) -> None:
-    address = _lan_address()
-    if address is None:
-        pytest.skip("this machine has only loopback addresses")
-    servers = start_servers(1, args=["--protected-mode", "yes", "--bind", "0.0.0.0"])
-    for _ in range(20):
-        node = _refusal(f"redis://{address}:{servers[0].port}")
-        assert node.outcome == "refused"
-        assert node.detail.startswith("DENIED Redis is running in protected mode")
-        assert len(node.detail) <= 301
-
-
-class _Refusing(socketserver.BaseRequestHandler):
-    """Refuses a connection and resets it, without reading. Each time, it does so at another
-    moment."""
-
-    count = 0
-
-    def handle(self) -> None:
-        _Refusing.count += 1
-        if _Refusing.count % 2:
-            # The client has sent its first requests by then. They are not read.
-            select.select([self.request], [], [], 20)
-        self.request.sendall(b"-ERR too many tenants\r\n")
-        linger = struct.pack("ii", 1, 0)
-        if _Refusing.count % 4 < 2:
-            # The client closes first. Otherwise it may see the reset before its connection.
-            self.request.recv(1)
-            self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-
-
-def test_the_words_of_a_server_that_resets_the_connection_are_reported() -> None:
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Refusing) as refusing:
-        threading.Thread(target=refusing.serve_forever, daemon=True).start()
-        for _ in range(20):
-            node = _refusal(f"redis://127.0.0.1:{refusing.server_address[1]}")
-            assert (node.outcome, node.detail) == ("refused", "ERR too many tenants")
-        refusing.shutdown()
 
 
 class _Web(socketserver.StreamRequestHandler):

@@ -165,9 +165,21 @@ pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
 
 #[cfg(test)]
 mod tests {
-    use super::answer;
+    use super::{Failure, NAMED, answer};
     use crate::command::reply::Reply;
     use quorlock_protocol::{Answer, Moment};
+
+    #[test]
+    fn advice_about_the_url_is_only_for_addresses_in_it() {
+        let refused = "Connection refused (os error 111)";
+        assert!(
+            Failure::unreachable(refused).advice().is_some_and(|advice| advice.contains("the URL"))
+        );
+        assert_eq!(
+            Failure::unreachable(format!("172.17.0.2:6379: {refused}{NAMED}")).advice(),
+            None
+        );
+    }
 
     #[test]
     fn guarded_node_confirms_no_lease_of_an_extension() {

@@ -113,8 +113,9 @@ async fn examine_cluster(
         Ok(shards) => {
             let (masters, had) = (shards.len(), shards.iter().map(Shard::size).sum());
             let lost_slots = usize::from(SLOTS).saturating_sub(had);
-            let examining = shards.into_iter().filter_map(|shard| {
-                let keys = keys_on(&shard, options)?;
+            let keys = keys_on(&shards, options);
+            let examining = shards.into_iter().zip(keys).filter_map(|(shard, keys)| {
+                let keys = keys?;
                 let place = shard.place.to_string();
                 let target = Target::Server(Arc::new(cluster.server(shard.place)));
                 let mut examined = Examined::of(endpoint);
@@ -140,12 +141,24 @@ fn any_keys(options: &Options) -> Keys {
     Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", random::random()))
 }
 
-/// Like [`any_keys`], but with a slot of this master; `None` if the client's prefix puts all keys
-/// in a slot of another master.
-fn keys_on(shard: &Shard, options: &Options) -> Option<Keys> {
+/// Like [`any_keys`], but with a slot of each of these masters; `None` if the client's prefix puts all keys in a slot of
+/// another master.
+fn keys_on(shards: &[Shard], options: &Options) -> Vec<Option<Keys>> {
     let tries = if tag(&options.key_prefix).is_some() { 1 } else { ENOUGH_KEYS };
-    let mut keys = (0..tries).map(|_| any_keys(options));
-    keys.find(|keys| shard.has(keys.slot()))
+    let mut found = vec![None; shards.len()];
+    for _ in 0..tries {
+        let keys = any_keys(options);
+        let slot = keys.slot();
+        for (shard, found) in shards.iter().zip(&mut found) {
+            if found.is_none() && shard.has(slot) {
+                *found = Some(keys.clone());
+            }
+        }
+        if found.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    found
 }
 
 impl Examined {
@@ -403,6 +416,67 @@ fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>
         } else if error.code() != Some("NOSCRIPT") {
             // A user who is not permitted to load scripts gets NOSCRIPT from EVALSHA. That is not a problem.
             examined.refusal.get_or_insert(failure);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Examined, fill};
+    use crate::command::limits::SHOWN_TEXT;
+    use crate::doctor::diagnosis::Level;
+    use crate::doctor::judge::{server, unseen};
+    use redis::{InfoDict, Value, parse_redis_value};
+
+    fn kind_of(info: &str) -> (Option<String>, Level) {
+        let mut examined = Examined::default();
+        fill(&mut examined.diagnosis, &InfoDict::new(info));
+        let level = server(&examined).level;
+        (examined.diagnosis.kind, level)
+    }
+
+    #[test]
+    fn servers_that_claim_to_be_redis_are_recognized() {
+        for (info, kind, level) in [
+            ("redis_version:7.2.4\r\n", "Redis", Level::Ok),
+            ("redis_version:7.2.4\r\nvalkey_version:8.0.1\r\n", "Valkey", Level::Ok),
+            ("redis_version:7.2.4\r\nredict_version:7.3.0\r\n", "Redict", Level::Warning),
+            (
+                "redis_version:6.3.4\r\nexecutable:/usr/bin/keydb-server\r\n",
+                "KeyDB",
+                Level::Warning,
+            ),
+        ] {
+            assert_eq!(kind_of(info), (Some(kind.to_owned()), level), "{info}");
+        }
+    }
+
+    #[test]
+    fn the_reason_why_info_fails_is_told() {
+        let why = |reply: Value| {
+            let mut examined = Examined::default();
+            assert!(examined.read::<String>("INFO", reply).is_none());
+            unseen(&examined, "server", "INFO").message
+        };
+        let error = |text: &str| parse_redis_value(format!("-{text}\r\n").as_bytes());
+        let section = error("ERR section (server) is not supported").expect("a reply");
+        let expected = "cannot be read: INFO fails (ERR section (server) is not supported)";
+        assert_eq!(why(section), expected);
+        let unknown =
+            error("ERR unknown command 'INFO', with args beginning with: ").expect("a reply");
+        assert_eq!(why(unknown), "cannot be read: INFO fails (ERR unknown command 'INFO')");
+        let denied = error("NOPERM this user has no permissions to run the 'info' command");
+        assert_eq!(why(denied.expect("a reply")), "not permitted to look");
+        assert!(why(Value::Int(1)).contains("the answer makes no sense"));
+    }
+
+    #[test]
+    fn long_texts_of_a_server_are_cut() {
+        let mut examined = Examined::default();
+        let info = format!("redis_version:{}\r\nrole:{}\r\n", "7".repeat(9_000), "é".repeat(9_000));
+        fill(&mut examined.diagnosis, &InfoDict::new(&info));
+        for text in [examined.diagnosis.version, examined.diagnosis.role] {
+            assert_eq!(text.map(|text| text.chars().count()), Some(SHOWN_TEXT + 1));
         }
     }
 }

@@ -215,7 +215,7 @@ fn writes(examined: &Examined) -> Finding {
     error("writes", format!("it refuses writes ({}), so it cannot vote", failure.detail), advice)
 }
 
-fn server(examined: &Examined) -> Finding {
+pub(super) fn server(examined: &Examined) -> Finding {
     let node = &examined.diagnosis;
     let (Some(kind), Some(version)) = (&node.kind, &node.version) else {
         return unseen(examined, "server", "INFO");

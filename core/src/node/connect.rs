@@ -108,6 +108,7 @@ impl Node {
                     self.garbled.store(0, Ordering::Relaxed);
                 }
                 self.garbled.fetch_add(1, Ordering::Relaxed);
+                self.waits_to_connect.store(true, Ordering::Relaxed);
             }
             is_this
         };
@@ -186,11 +187,10 @@ impl Node {
 
     /// How long to wait before the next attempt to connect, if the server sent nonsense on the last connection.
     fn pause_after_nonsense(&self) -> Option<Duration> {
-        let is_garbled =
-            matches!(&*self.state.borrow(), LinkState::Down(failure) if failure.is_nonsense());
         let (shortest, longest) = RECONNECT_DELAY;
         let doublings = self.garbled.load(Ordering::Relaxed).saturating_sub(1).min(8);
-        is_garbled.then(|| (shortest * (1 << doublings)).min(longest))
+        let waits = self.waits_to_connect.swap(false, Ordering::Relaxed);
+        waits.then(|| (shortest * (1 << doublings)).min(longest))
     }
 
     async fn open_in_time(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {

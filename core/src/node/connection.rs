@@ -204,11 +204,11 @@ impl NodeConnection {
         redis.connection.send(&packed, request.limit(), sink)
     }
 
-    /// Why the connection has broken, if the server sent what is no answer.
+    /// Why the connection has broken, if the server sent what no request asked for, or what makes no sense.
     pub(crate) fn nonsense(&self) -> Option<Failure> {
         let Self::Redis(redis) = self else { return None };
-        let failure = failure(redis.connection.end()?, false);
-        failure.is_nonsense().then(|| located(failure, &redis.server))
+        let error = redis.connection.garbage()?;
+        Some(located(failure(error, false), &redis.server))
     }
 
     /// Converts an error of this connection to a failure.

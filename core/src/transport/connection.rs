@@ -214,9 +214,12 @@ impl<R: Receive> Connection<R> {
         let _ = self.0.on_push.set(Box::new(on_push));
     }
 
-    /// Why the connection has broken; `None` while it has not.
-    pub(crate) fn end(&self) -> Option<&RedisError> {
-        self.0.end.get().map(|end| &end.error)
+    /// Why the connection has broken, if the server sent what no request asked for, or what makes no sense.
+    pub(crate) fn garbage(&self) -> Option<&RedisError> {
+        let end = self.0.end.get()?;
+        let is_strange =
+            matches!(end.error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType);
+        (is_strange || end.words.is_some()).then_some(&end.error)
     }
 
     /// Sends a request whose answer may be as large as `limit`. Returns the recipient if there is no room now: see
@@ -276,7 +279,7 @@ impl<R: Receive> Connection<R> {
     ) {
         if out.is_closed {
             drop(out);
-            let why = self.end().cloned();
+            let why = self.0.end.get().map(|end| end.error.clone());
             let error = why.unwrap_or_else(|| broken(io::ErrorKind::NotConnected.into()));
             awaited.recipient.receive(Err(error));
             return;
@@ -453,7 +456,9 @@ impl<R: Receive> Shared<R> {
             }
             if let Some(words) = words {
                 let detail = limits::shortened(words.to_string());
-                let error = broken(io::Error::other(format!("the server closes it: {detail}")));
+                let error = broken(io::Error::other(format!(
+                    "the server refuses the connection: {detail}"
+                )));
                 return End { error, words: Some(words) };
             }
             if is_unasked {

@@ -4,6 +4,12 @@
 
 #[cfg(target_os = "linux")]
 mod floods;
+#[allow(dead_code, reason = "the integration tests use more of it")]
+#[path = "../integration/servers.rs"]
+mod servers;
+// Other systems discard what has arrived when a connection is reset.
+#[cfg(target_os = "linux")]
+mod words;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
