@@ -455,7 +455,8 @@ impl<R: Receive> Shared<R> {
                 self.room.notify_waiters();
             }
             if let Some(words) = words {
-                let detail = limits::shortened(words.to_string());
+                let (code, detail) = (words.code().unwrap_or_default(), words.detail());
+                let detail = limits::shortened(format!("{code} {}", detail.unwrap_or_default()));
                 let error = broken(io::Error::other(format!(
                     "the server refuses the connection: {detail}"
                 )));
