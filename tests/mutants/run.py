@@ -35,6 +35,7 @@ CHECKS = {
     "simulation": ([*CORE, "--lib"], ["simulation::"]),
     "tie": ([], []),
     "test_nodes": ([*CORE, "--test", "test_nodes"], []),
+    "garbage": ([*CORE, "--test", "garbage"], []),
     "integration": ([*CORE, "--test", "integration"], []),
     "serve": (["-p", "quorlock-cli", "--lib"], ["serve::"]),
 }
@@ -122,8 +123,8 @@ def checks_for(mutant: dict[str, Any]) -> list[str]:
     if "check" in mutant:
         return [mutant["check"]]
     file = mutant["file"]
-    # The checks `interleavings` and `serve` run only for mutants that name them.
-    excluded = {"interleavings", "serve"}
+    # The checks `interleavings`, `garbage` and `serve` run only for mutants that name them.
+    excluded = {"interleavings", "garbage", "serve"}
     if not file.startswith(MODELLED):
         excluded |= {"model", "protocol"}
     if file.startswith(REAL_SERVERS_ONLY):

@@ -9,6 +9,13 @@ use quorlock_protocol::{Answer, Vote};
 use std::fmt;
 use std::time::Duration;
 
+/// The detail if an answer is not one that a Redis or Valkey server would send. A colon and more may follow.
+pub(crate) const NONSENSE: &str = "the answer makes no sense";
+
+/// Advice behind the failure of a connection to a server that no URL names.
+pub(crate) const NAMED: &str = "; not the URL, but the cluster or the sentinels name this address: see that this client \
+                                can reach it, or let them announce another one (cluster-announce-ip, replica-announce-ip)";
+
 /// Why a request has no reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
@@ -41,6 +48,8 @@ impl Failure {
     fn advice(&self) -> Option<&'static str> {
         let detail = &*self.detail;
         match self.outcome {
+            // The address is not in the URL.
+            _ if detail.contains(NAMED) => None,
             NodeOutcome::Unreachable if detail.contains("Connection refused") => {
                 Some("see that the server runs, and that the URL names its host and port")
             }
@@ -76,6 +85,11 @@ impl Failure {
             }
             _ => true,
         }
+    }
+
+    /// Whether the server sent what is no answer of a Redis or Valkey server, or more than it was asked for.
+    pub(crate) fn is_nonsense(&self) -> bool {
+        self.is_transport() && self.detail.contains(NONSENSE)
     }
 
     /// Whether the connection failed, as opposed to the node answering with an error.
@@ -151,9 +165,21 @@ pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
 
 #[cfg(test)]
 mod tests {
-    use super::answer;
+    use super::{Failure, NAMED, answer};
     use crate::command::reply::Reply;
     use quorlock_protocol::{Answer, Moment};
+
+    #[test]
+    fn advice_about_the_url_is_only_for_addresses_in_it() {
+        let refused = "Connection refused (os error 111)";
+        assert!(
+            Failure::unreachable(refused).advice().is_some_and(|advice| advice.contains("the URL"))
+        );
+        assert_eq!(
+            Failure::unreachable(format!("172.17.0.2:6379: {refused}{NAMED}")).advice(),
+            None
+        );
+    }
 
     #[test]
     fn guarded_node_confirms_no_lease_of_an_extension() {

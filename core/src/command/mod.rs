@@ -6,10 +6,11 @@
 //!
 //! Reading order: `keys.rs`, `token.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
 //! `script.rs` with `scripts/` (a server's side), `memory.rs` and
-//! `memory_node.rs` (an in-memory node's side), `text.rs` (leases as text).
+//! `memory_node.rs` (an in-memory node's side), `limits.rs` (what a node may send), `text.rs` (leases as text).
 
 pub(crate) mod answer;
 pub(crate) mod keys;
+pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod memory_node;
 pub(crate) mod reply;

@@ -2,6 +2,7 @@
 //! them on an in-memory node. Created by `lock`, `client` and `node`.
 
 use crate::command::keys::{Keys, Mode, Permit};
+use crate::command::limits::{INSPECTION, Limit, PAGE, USUAL};
 use crate::command::token::Token;
 use crate::runtime::clock;
 use quorlock_protocol::{Keep, Turns};
@@ -166,6 +167,15 @@ impl Request {
     /// Whether the request may create keys.
     pub(crate) fn creates(&self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Transfer { .. } | Self::Heal(_))
+    }
+
+    /// How large the reply may be.
+    pub(crate) fn limit(&self) -> Limit {
+        match self {
+            Self::Inspect(_) | Self::InspectPermits { .. } => INSPECTION,
+            Self::List { .. } => PAGE,
+            _ => USUAL,
+        }
     }
 
     /// The slot of its keys in a Redis Cluster, where all keys of a request share one slot.

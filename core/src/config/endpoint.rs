@@ -18,6 +18,25 @@ pub(crate) fn is_scheme(scheme: &str) -> bool {
     SCHEMES.split([',', ' ']).any(|known| known.strip_suffix("://") == Some(scheme))
 }
 
+/// Splits text wherever the scheme of a node begins. Nothing else of a valid URL looks like that.
+pub(crate) fn urls_within(text: &str) -> Vec<String> {
+    let schemes: Vec<_> =
+        SCHEMES.split([',', ' ']).filter(|known| known.ends_with("://")).collect();
+    let mut begins: Vec<usize> = Vec::new();
+    for (at, _) in text.match_indices("://") {
+        let before = &text[..at + 3];
+        let found = schemes.iter().filter(|scheme| before.ends_with(**scheme));
+        if let Some(longest) = found.map(|scheme| scheme.len()).max() {
+            begins.push(before.len() - longest);
+        }
+    }
+    let ends = begins.iter().skip(1).copied().chain([text.len()]);
+    let ranges = begins.iter().copied().zip(ends);
+    let trimmed =
+        |(from, to)| text[from..to].trim_matches([' ', '\t', '\r', '\n', ',', ';', '|']).to_owned();
+    ranges.map(trimmed).collect()
+}
+
 /// The URL parameters for the login at sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_user", "sentinel_password"];
 

@@ -1,7 +1,7 @@
 //! Builds the client's list of nodes. Called by `ClientBuilder`.
 
 use crate::config::credentials::Provider;
-use crate::config::endpoint::{Endpoint, is_scheme};
+use crate::config::endpoint::{Endpoint, is_scheme, urls_within};
 use crate::config::url::{redacted, split};
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result, same_server};
@@ -88,12 +88,18 @@ fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     if url.trim().is_empty() {
         return Err(wrong_node(dialect, index, &OptionValue::Text(String::new())));
     }
-    let urls = split(url);
-    let are_urls = || urls.iter().all(|url| has_scheme(url));
-    if urls.len() < 2 || !are_urls() {
+    let mut urls = split(url);
+    let are_urls = urls.iter().all(|url| has_scheme(url));
+    let is_certain = are_urls && urls.len() > 1;
+    if !is_certain {
+        // Without a comma between them, as if two strings in a list of Python have none.
+        urls = urls_within(url);
+    }
+    if urls.len() < 2 {
         return Ok(());
     }
-    let list = listed(&urls).map_or_else(String::new, |list| format!(", such as {list}"));
+    let shown = listed(&urls).filter(|_| is_certain || !url.contains('@'));
+    let list = shown.map_or_else(String::new, |list| format!(", such as {list}"));
     let (position, count) = (index + 1, urls.len());
     Err(Error::config(format!(
         "node {position} is one string with {count} URLs; write a string for each of them{list}"

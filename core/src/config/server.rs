@@ -59,7 +59,7 @@ impl Place {
     pub(crate) fn is_local(&self) -> bool {
         match self {
             Self::Tcp { host, .. } => {
-                let address = host.parse::<std::net::IpAddr>();
+                let address = host.split('%').next().unwrap_or(host).parse::<std::net::IpAddr>();
                 host == "localhost" || address.is_ok_and(|address| address.is_loopback())
             }
             Self::Unix(_) => true,

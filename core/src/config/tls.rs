@@ -95,6 +95,8 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        // No certificate has the zone of an IPv6 address.
+        let host = host.split('%').next().unwrap_or(host);
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| io::Error::other(format!("{host} is no name of a host")))?;
         let connector = TlsConnector::from(Arc::clone(&self.config));

@@ -120,7 +120,8 @@ fn host(text: &str) -> Result<(String, Option<u16>), String> {
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
     };
-    let host = Host::parse(host).map_err(|error| match host {
+    let (host, zone) = zone(host)?;
+    let host = Host::parse(&host).map_err(|error| match &*host {
         "" => "a host is missing".to_owned(),
         host if host.contains(':') => {
             "an IPv6 address must stand in brackets, such as [::1]".to_owned()
@@ -130,7 +131,7 @@ fn host(text: &str) -> Result<(String, Option<u16>), String> {
     let host = match host {
         Host::Domain(name) => name,
         Host::Ipv4(address) => address.to_string(),
-        Host::Ipv6(address) => address.to_string(),
+        Host::Ipv6(address) => address.to_string() + &zone,
     };
     let number = |port: &str| port.parse::<u16>().ok().filter(|port| *port > 0);
     let wrong = "the port must be a number from 1 to 65535";
@@ -138,6 +139,22 @@ fn host(text: &str) -> Result<(String, Option<u16>), String> {
         None => Ok((host, None)),
         Some(port) => number(port).map(|port| (host, Some(port))).ok_or_else(|| wrong.to_owned()),
     }
+}
+
+/// Splits the zone from an IPv6 address in brackets, such as `[fe80::1%25eth0]`. The zone begins with the percent sign.
+fn zone(host: &str) -> Result<(String, String), String> {
+    let within = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let Some((address, zone)) = within.and_then(|within| within.split_once('%')) else {
+        return Ok((host.to_owned(), String::new()));
+    };
+    let zone = zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone);
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~".contains(letter);
+    if zone.is_empty() || !zone.chars().all(is_plain) {
+        return Err("the zone of an IPv6 address must be the name or the number of a network interface, such as \
+                    [fe80::1%25eth0]"
+            .to_owned());
+    }
+    Ok((format!("[{address}]"), format!("%{zone}")))
 }
 
 fn decoded(text: &str) -> Result<String, String> {

@@ -192,9 +192,6 @@ pub(super) fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0 + 0.0
 }
 
-/// The message if the user is not permitted to run the commands for a check.
-const NOT_PERMITTED: &str = "not permitted to look";
-
 pub(super) fn ok(check: &'static str, message: impl Into<String>) -> Finding {
     Finding { level: Level::Ok, check, message: message.into(), advice: String::new() }
 }
@@ -213,8 +210,4 @@ pub(super) fn error(
     advice: impl Into<String>,
 ) -> Finding {
     Finding { level: Level::Error, check, message: message.into(), advice: advice.into() }
-}
-
-pub(super) fn unseen(check: &'static str, command: &str) -> Finding {
-    warning(check, NOT_PERMITTED, format!("allow the user of this client to run {command}"))
 }

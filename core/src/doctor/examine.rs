@@ -2,8 +2,9 @@
 //! connection of its own and changes nothing. `judge.rs` draws the conclusions.
 
 use super::diagnosis::{NodeDiagnosis, Permission};
-use crate::command::answer::Failure;
+use crate::command::answer::{Failure, NONSENSE};
 use crate::command::keys::{Keys, SLOTS, tag};
+use crate::command::limits::shortened;
 use crate::command::memory_node::MemoryNode;
 use crate::command::script;
 use crate::config::endpoint::{Cluster, Endpoint, Target};
@@ -19,8 +20,8 @@ use crate::transport::handshake::{failure, is_unknown_command};
 use crate::transport::login::within;
 use crate::transport::subscription::{reach, subscribe};
 use futures_util::future::join_all;
-use redis::{Cmd, InfoDict, RedisError, Value, from_redis_value};
-use std::collections::HashMap;
+use redis::{Cmd, FromRedisValue, InfoDict, RedisError, Value, from_redis_value};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub(super) struct Examined {
     pub(super) trouble: Option<Failure>,
     /// Why the server would refuse a write, other than because of missing permissions.
     pub(super) refusal: Option<Failure>,
+    /// Why commands that only show something failed.
+    pub(super) failed: BTreeMap<&'static str, Failure>,
     /// Whether the server's address is known. It is not if the sentinels or the cluster did not
     /// report one.
     pub(super) is_known: bool,
@@ -110,8 +113,9 @@ async fn examine_cluster(
         Ok(shards) => {
             let (masters, had) = (shards.len(), shards.iter().map(Shard::size).sum());
             let lost_slots = usize::from(SLOTS).saturating_sub(had);
-            let examining = shards.into_iter().filter_map(|shard| {
-                let keys = keys_on(&shard, options)?;
+            let keys = keys_on(&shards, options);
+            let examining = shards.into_iter().zip(keys).filter_map(|(shard, keys)| {
+                let keys = keys?;
                 let place = shard.place.to_string();
                 let target = Target::Server(Arc::new(cluster.server(shard.place)));
                 let mut examined = Examined::of(endpoint);
@@ -137,12 +141,24 @@ fn any_keys(options: &Options) -> Keys {
     Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", random::random()))
 }
 
-/// Like [`any_keys`], but with a slot of this master; `None` if the client's prefix puts all keys
-/// in a slot of another master.
-fn keys_on(shard: &Shard, options: &Options) -> Option<Keys> {
+/// Like [`any_keys`], but with a slot of each of these masters; `None` if the client's prefix puts all keys in a slot of
+/// another master.
+fn keys_on(shards: &[Shard], options: &Options) -> Vec<Option<Keys>> {
     let tries = if tag(&options.key_prefix).is_some() { 1 } else { ENOUGH_KEYS };
-    let mut keys = (0..tries).map(|_| any_keys(options));
-    keys.find(|keys| shard.has(keys.slot()))
+    let mut found = vec![None; shards.len()];
+    for _ in 0..tries {
+        let keys = any_keys(options);
+        let slot = keys.slot();
+        for (shard, found) in shards.iter().zip(&mut found) {
+            if found.is_none() && shard.has(slot) {
+                *found = Some(keys.clone());
+            }
+        }
+        if found.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    found
 }
 
 impl Examined {
@@ -167,6 +183,19 @@ impl Examined {
 
     pub(super) fn is_memory(&self) -> bool {
         self.diagnosis.kind.as_deref() == Some("memory")
+    }
+
+    /// Parses the reply to a command that only reads. If there is none, records why.
+    fn read<T: FromRedisValue>(&mut self, name: &'static str, reply: Value) -> Option<T> {
+        let failure = match reply.extract_error() {
+            Ok(value) => match from_redis_value(value) {
+                Ok(value) => return Some(value),
+                Err(_) => Failure::refused(NONSENSE),
+            },
+            Err(error) => failure(&error, true),
+        };
+        self.failed.entry(name).or_insert(failure);
+        None
     }
 
     fn is_at(&mut self, server: &Server) {
@@ -228,13 +257,15 @@ async fn query(
     // No field name occurs in two sections, so the sections can be joined.
     let sections = replies.by_ref().take(sections.len());
     let info: String =
-        sections.filter_map(|reply| from_redis_value::<String>(reply).ok()).collect();
-    let config = replies.next().and_then(|reply| from_redis_value(reply).ok());
+        sections.filter_map(|reply| examined.read::<String>("INFO", reply)).collect();
+    let config = replies.next().and_then(|reply| examined.read("CONFIG GET", reply));
     let config: HashMap<String, String> = config.unwrap_or_default();
-    let allowed = if info.is_empty() { Permission::Denied } else { Permission::Allowed };
+    let info_failure = examined.failed.get("INFO");
+    let is_denied = info_failure.is_some_and(|failure| failure.outcome == NodeOutcome::Noperm);
+    let permission = if is_denied { Permission::Denied } else { Permission::Allowed };
     let node = &mut examined.diagnosis;
-    node.permissions.insert("INFO", allowed);
-    node.appendfsync = config.get("appendfsync").cloned();
+    node.permissions.insert("INFO", permission);
+    node.appendfsync = config.get("appendfsync").cloned().map(shortened);
     fill(node, &InfoDict::new(&info));
     Ok(())
 }
@@ -249,31 +280,34 @@ async fn query_vote(
     let (names, mut commands) = tries(keys, &channel(options));
     commands.push(redis::cmd("INFO").arg("server").to_owned());
     let mut replies = connection.query(&commands).await?;
-    let info = replies.pop().and_then(|reply| from_redis_value::<String>(reply).ok());
+    let info = replies.pop().and_then(|reply| examined.read::<String>("INFO", reply));
     fill(&mut examined.diagnosis, &InfoDict::new(&info.unwrap_or_default()));
     record(examined, names, replies);
     Ok(())
 }
 
 fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
+    let text = |name: &str| info.get(name).map(shortened);
+    let capitalized = |name: &str| name[..1].to_uppercase() + &name[1..];
     // For old clients, these servers report a Redis version in addition to their own version.
-    let others = ["valkey", "dragonfly", "garnet", "kvrocks"];
-    let other = others.iter().find_map(|kind| {
-        let version: String = info.get(&format!("{kind}_version"))?;
-        Some((kind[..1].to_uppercase() + &kind[1..], version))
-    });
-    let redis = || Some(("Redis".to_owned(), info.get("redis_version")?));
+    let others = ["valkey", "redict", "keydb", "dragonfly", "garnet", "kvrocks"];
+    let other =
+        others.iter().find_map(|kind| Some((capitalized(kind), text(&format!("{kind}_version"))?)));
+    // KeyDB reports only the version of Redis; its program has another name.
+    let is_keydb = || text("executable").is_some_and(|path| path.contains("keydb"));
+    let kind = if is_keydb() { "KeyDB" } else { "Redis" };
+    let redis = || Some((kind.to_owned(), text("redis_version")?));
     if let Some((kind, version)) = other.or_else(redis) {
         (node.kind, node.version) = (Some(kind), Some(version));
     }
-    node.run_id = info.get("run_id");
+    node.run_id = text("run_id");
     node.uptime_seconds = info.get("uptime_in_seconds");
-    node.role = info.get("role");
+    node.role = text("role");
     node.replicas = info.get("connected_slaves");
     node.cluster = info.get("cluster_enabled");
     node.maxmemory = info.get("maxmemory");
     node.used_memory = info.get("used_memory");
-    node.maxmemory_policy = info.get("maxmemory_policy");
+    node.maxmemory_policy = text("maxmemory_policy");
     node.appendonly = info.get("aof_enabled");
 }
 
@@ -382,6 +416,67 @@ fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>
         } else if error.code() != Some("NOSCRIPT") {
             // A user who is not permitted to load scripts gets NOSCRIPT from EVALSHA. That is not a problem.
             examined.refusal.get_or_insert(failure);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Examined, fill};
+    use crate::command::limits::SHOWN_TEXT;
+    use crate::doctor::diagnosis::Level;
+    use crate::doctor::judge::{server, unseen};
+    use redis::{InfoDict, Value, parse_redis_value};
+
+    fn kind_of(info: &str) -> (Option<String>, Level) {
+        let mut examined = Examined::default();
+        fill(&mut examined.diagnosis, &InfoDict::new(info));
+        let level = server(&examined).level;
+        (examined.diagnosis.kind, level)
+    }
+
+    #[test]
+    fn servers_that_claim_to_be_redis_are_recognized() {
+        for (info, kind, level) in [
+            ("redis_version:7.2.4\r\n", "Redis", Level::Ok),
+            ("redis_version:7.2.4\r\nvalkey_version:8.0.1\r\n", "Valkey", Level::Ok),
+            ("redis_version:7.2.4\r\nredict_version:7.3.0\r\n", "Redict", Level::Warning),
+            (
+                "redis_version:6.3.4\r\nexecutable:/usr/bin/keydb-server\r\n",
+                "KeyDB",
+                Level::Warning,
+            ),
+        ] {
+            assert_eq!(kind_of(info), (Some(kind.to_owned()), level), "{info}");
+        }
+    }
+
+    #[test]
+    fn the_reason_why_info_fails_is_told() {
+        let why = |reply: Value| {
+            let mut examined = Examined::default();
+            assert!(examined.read::<String>("INFO", reply).is_none());
+            unseen(&examined, "server", "INFO").message
+        };
+        let error = |text: &str| parse_redis_value(format!("-{text}\r\n").as_bytes());
+        let section = error("ERR section (server) is not supported").expect("a reply");
+        let expected = "cannot be read: INFO fails (ERR section (server) is not supported)";
+        assert_eq!(why(section), expected);
+        let unknown =
+            error("ERR unknown command 'INFO', with args beginning with: ").expect("a reply");
+        assert_eq!(why(unknown), "cannot be read: INFO fails (ERR unknown command 'INFO')");
+        let denied = error("NOPERM this user has no permissions to run the 'info' command");
+        assert_eq!(why(denied.expect("a reply")), "not permitted to look");
+        assert!(why(Value::Int(1)).contains("the answer makes no sense"));
+    }
+
+    #[test]
+    fn long_texts_of_a_server_are_cut() {
+        let mut examined = Examined::default();
+        let info = format!("redis_version:{}\r\nrole:{}\r\n", "7".repeat(9_000), "é".repeat(9_000));
+        fill(&mut examined.diagnosis, &InfoDict::new(&info));
+        for text in [examined.diagnosis.version, examined.diagnosis.role] {
+            assert_eq!(text.map(|text| text.chars().count()), Some(SHOWN_TEXT + 1));
         }
     }
 }

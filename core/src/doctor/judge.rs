@@ -3,9 +3,7 @@
 //! The thresholds and texts of these findings are here and nowhere else. Called by `diagnose` in
 //! `mod.rs`; `together.rs` has the findings about all nodes.
 
-use super::diagnosis::{
-    Finding, Level, NodeDiagnosis, Permission, error, ok, tenths, unseen, warning,
-};
+use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, error, ok, tenths, warning};
 use super::examine::{Examined, Membership};
 use crate::command::answer::Failure;
 use crate::config::options::Options;
@@ -20,6 +18,8 @@ use std::time::Duration;
 pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
+/// The advice about servers that do not do what quorlock needs.
+const TESTED_SERVERS: &str = "use Redis 6.2 or later, or Valkey";
 /// Commands that quorlock can do without, each list after the consequence of not having them.
 const OPTIONAL: [(&str, &[&str]); 4] = [
     ("restarts and duplicate nodes may go unnoticed", &["INFO"]),
@@ -97,16 +97,16 @@ fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
         return findings;
     }
     findings.extend([
-        latency(node, options),
-        permissions(node),
+        latency(examined, options),
+        permissions(examined),
         writes(examined),
-        server(node),
+        server(examined),
         replication(examined, options),
         cluster(examined),
-        eviction(node),
-        memory(node),
-        persistence(node, options),
-        clock(node),
+        eviction(examined),
+        memory(examined),
+        persistence(examined, options),
+        clock(examined),
         ok("database", format!("number {}; all clients must use the same", node.database)),
     ]);
     findings.extend(restart(examined, options));
@@ -144,8 +144,9 @@ fn encryption(examined: &Examined) -> Finding {
     )
 }
 
-fn latency(node: &NodeDiagnosis, options: &Options) -> Finding {
-    let Some(latency) = node.latency_ms else { return unseen("latency", "TIME") };
+fn latency(examined: &Examined, options: &Options) -> Finding {
+    let node = &examined.diagnosis;
+    let Some(latency) = node.latency_ms else { return unseen(examined, "latency", "TIME") };
     let limit = options.node_timeout(options.ttl);
     let shown =
         format!("a round trip takes {latency:.2} ms, and node_timeout is {} ms", limit.as_millis());
@@ -170,7 +171,8 @@ fn is_needed(name: &str) -> bool {
     OPTIONAL.iter().all(|(_, names)| !names.contains(&name))
 }
 
-fn permissions(node: &NodeDiagnosis) -> Finding {
+fn permissions(examined: &Examined) -> Finding {
+    let node = &examined.diagnosis;
     let needed = denied(node, is_needed);
     if !needed.is_empty() {
         return error(
@@ -183,9 +185,19 @@ fn permissions(node: &NodeDiagnosis) -> Finding {
         let useful = denied(node, |name| names.contains(&name));
         (!useful.is_empty()).then(|| format!("the user may not run {useful}: {cost}"))
     });
-    let costs: Vec<_> = costs.collect();
+    let info_failure = examined.failed.get("INFO");
+    let unread =
+        info_failure.filter(|failure| failure.outcome != NodeOutcome::Noperm).map(|failure| {
+            let (cost, _) = OPTIONAL[0];
+            format!("INFO fails ({}): {cost}", failure.detail)
+        });
+    let costs: Vec<_> = costs.chain(unread).collect();
     if !costs.is_empty() {
-        let advice = "allow the user these commands on its keys and channels";
+        let is_denied = !denied(node, |_| true).is_empty();
+        let advice = match is_denied {
+            true => "allow the user these commands on its keys and channels",
+            false => TESTED_SERVERS,
+        };
         return warning("permissions", costs.join("; "), advice);
     }
     ok("permissions", "the user may run all required commands")
@@ -203,9 +215,10 @@ fn writes(examined: &Examined) -> Finding {
     error("writes", format!("it refuses writes ({}), so it cannot vote", failure.detail), advice)
 }
 
-fn server(node: &NodeDiagnosis) -> Finding {
+pub(super) fn server(examined: &Examined) -> Finding {
+    let node = &examined.diagnosis;
     let (Some(kind), Some(version)) = (&node.kind, &node.version) else {
-        return unseen("server", "INFO");
+        return unseen(examined, "server", "INFO");
     };
     let shown = format!("{kind} {version}");
     let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
@@ -214,7 +227,7 @@ fn server(node: &NodeDiagnosis) -> Finding {
         "Redis" if version < (6, 2) => warning(
             "server",
             format!("{shown} is older than any version that quorlock is tested with"),
-            "use Redis 6.2 or later, or Valkey",
+            TESTED_SERVERS,
         ),
         "Redis" | "Valkey" => ok("server", shown),
         _ => warning(
@@ -223,9 +236,25 @@ fn server(node: &NodeDiagnosis) -> Finding {
                 "quorlock is not tested with {shown}, which may expire keys or run scripts in \
                  its own way"
             ),
-            "use Redis 6.2 or later, or Valkey",
+            TESTED_SERVERS,
         ),
     }
+}
+
+/// The finding if a command that shows something has failed.
+pub(super) fn unseen(examined: &Examined, check: &'static str, command: &str) -> Finding {
+    let is_denied = !denied(&examined.diagnosis, |name| name == command).is_empty();
+    let why = match examined.failed.get(command) {
+        Some(failure) if failure.outcome != NodeOutcome::Noperm => {
+            format!("{command} fails ({})", failure.detail)
+        }
+        None if !is_denied => format!("{command} does not tell"),
+        _ => {
+            let advice = format!("allow the user of this client to run {command}");
+            return warning(check, "not permitted to look", advice);
+        }
+    };
+    warning(check, format!("cannot be read: {why}"), TESTED_SERVERS)
 }
 
 /// The part of a message that explains the risk of a failover.
@@ -236,7 +265,7 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
     let node = &examined.diagnosis;
     let advice = "use independent masters without failover, or set restart_guard in all clients";
     match (node.role.as_deref(), node.replicas) {
-        (None, _) => unseen("replication", "INFO"),
+        (None, _) => unseen(examined, "replication", "INFO"),
         (Some("master"), replicas) if examined.has_sentinels || replicas != Some(0) => {
             let replicas = replicas.unwrap_or_default();
             let shown = match examined.has_sentinels {
@@ -286,7 +315,7 @@ fn cluster(examined: &Examined) -> Finding {
             "use independent masters if that must not happen; restart_guard helps clients that \
              were running during the failover",
         ),
-        (None, None) => unseen("cluster", "INFO"),
+        (None, None) => unseen(examined, "cluster", "INFO"),
         (None, Some(false)) => ok("cluster", "not part of a cluster"),
         (None, Some(true)) => error(
             "cluster",
@@ -297,9 +326,10 @@ fn cluster(examined: &Examined) -> Finding {
     }
 }
 
-fn eviction(node: &NodeDiagnosis) -> Finding {
+fn eviction(examined: &Examined) -> Finding {
+    let node = &examined.diagnosis;
     let (Some(policy), Some(limit)) = (&node.maxmemory_policy, node.maxmemory) else {
-        return unseen("eviction", "INFO");
+        return unseen(examined, "eviction", "INFO");
     };
     let shown = format!("maxmemory-policy is {policy}");
     let advice = "set maxmemory-policy to noeviction";
@@ -318,9 +348,10 @@ fn eviction(node: &NodeDiagnosis) -> Finding {
     }
 }
 
-fn memory(node: &NodeDiagnosis) -> Finding {
+fn memory(examined: &Examined) -> Finding {
+    let node = &examined.diagnosis;
     let (Some(used), Some(limit)) = (node.used_memory, node.maxmemory) else {
-        return unseen("memory", "INFO");
+        return unseen(examined, "memory", "INFO");
     };
     let shown = format!("{used} bytes in use");
     match limit {
@@ -336,11 +367,12 @@ fn memory(node: &NodeDiagnosis) -> Finding {
     }
 }
 
-fn persistence(node: &NodeDiagnosis, options: &Options) -> Finding {
+fn persistence(examined: &Examined, options: &Options) -> Finding {
+    let node = &examined.diagnosis;
     let shown = match (node.appendonly, node.appendfsync.as_deref()) {
-        (None, _) => return unseen("persistence", "INFO"),
+        (None, _) => return unseen(examined, "persistence", "INFO"),
         (Some(true), None) if options.restart_guard.is_none() => {
-            return unseen("persistence", "CONFIG GET");
+            return unseen(examined, "persistence", "CONFIG GET");
         }
         (Some(true), None) => "appendonly is on; appendfsync cannot be read".to_owned(),
         (Some(true), Some("always")) => {
@@ -394,10 +426,10 @@ pub(super) fn is_young(server: &Examined, options: &Options) -> bool {
 fn restart(server: &Examined, options: &Options) -> Option<Finding> {
     let guard = options.restart_guard?;
     let Some(age) = server.age() else {
-        let message = "not permitted to look: after each new connection, the node cannot vote for \
-                       the length of restart_guard";
-        let advice = "allow the user of this client to run INFO";
-        return Some(warning("restart", message, advice));
+        let mut finding = unseen(server, "restart", "INFO");
+        finding.message +=
+            ": after each new connection, the node cannot vote for the length of restart_guard";
+        return Some(finding);
     };
     let left = guard_left(age, options);
     if left.is_zero() {
@@ -422,8 +454,9 @@ fn restart(server: &Examined, options: &Options) -> Option<Finding> {
     ))
 }
 
-fn clock(node: &NodeDiagnosis) -> Finding {
-    let Some(offset) = node.clock_offset_ms else { return unseen("clock", "TIME") };
+fn clock(examined: &Examined) -> Finding {
+    let node = &examined.diagnosis;
+    let Some(offset) = node.clock_offset_ms else { return unseen(examined, "clock", "TIME") };
     let shown = format!("its clock is {:+.1} ms off that of this machine", tenths(offset));
     let advice = "run NTP on both machines";
     match offset.abs() {

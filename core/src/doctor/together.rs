@@ -2,9 +2,9 @@
 //!
 //! Findings about a single node are in `judge.rs`. Called by `diagnose` in `mod.rs`.
 
-use super::diagnosis::{Finding, error, ok, unseen, warning};
+use super::diagnosis::{Finding, error, ok, warning};
 use super::examine::Examined;
-use super::judge::{USUAL_CLOCK_ERROR_MS, is_young, obstacle};
+use super::judge::{USUAL_CLOCK_ERROR_MS, is_young, obstacle, unseen};
 use crate::config::options::Options;
 use crate::error::duration::HumanDuration;
 use crate::error::same_server;
@@ -83,15 +83,12 @@ fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
             "list every server only once",
         ));
     }
-    let mut seen = nodes
-        .iter()
-        .flatten()
-        .map(|server| &server.diagnosis)
-        .filter(|server| server.reachable && server.kind.as_deref() != Some("memory"));
-    match seen.all(|server| server.run_id.is_some()) {
+    let mut seen =
+        nodes.iter().flatten().filter(|server| server.diagnosis.reachable && !server.is_memory());
+    match seen.find(|server| server.diagnosis.run_id.is_none()) {
         _ if nodes.len() == 1 => None,
-        true => Some(ok("duplicates", "no server is listed twice")),
-        false => Some(unseen("duplicates", "INFO")),
+        None => Some(ok("duplicates", "no server is listed twice")),
+        Some(server) => Some(unseen(server, "duplicates", "INFO")),
     }
 }
 

@@ -381,7 +381,7 @@ impl Undo {
         {
             let slots = refusal.permits.slots.clone();
             // Fails if the acquire has ended.
-            let _ = entry.sender.send(Notification::Offered { node, slots });
+            let _ = entry.sender.try_send(Notification::Offered { node, slots });
         }
     }
 

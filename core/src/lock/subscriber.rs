@@ -6,6 +6,7 @@
 //! of elections.
 
 use crate::command::answer::Failure;
+use crate::command::limits::WAITING_MESSAGES;
 use crate::config::endpoint::Endpoint;
 use crate::runtime;
 use crate::runtime::clock;
@@ -55,9 +56,9 @@ pub(crate) struct Subscriber {
 #[derive(Default)]
 struct SubscriberState {
     /// The registered waiters, by their numbers.
-    waiters: BTreeMap<u64, mpsc::UnboundedSender<Notification>>,
+    waiters: BTreeMap<u64, mpsc::Sender<Notification>>,
     /// The receivers of messages on other channels, by their numbers.
-    topics: HashMap<Arc<str>, HashMap<u64, mpsc::UnboundedSender<Arc<str>>>>,
+    topics: HashMap<Arc<str>, HashMap<u64, mpsc::Sender<Arc<str>>>>,
     last_topic: u64,
     connected: NodeSet,
     is_running: bool,
@@ -77,7 +78,7 @@ pub(crate) struct Topic {
     connections: ConnectionsGuard,
     channel: Arc<str>,
     number: u64,
-    messages: mpsc::UnboundedReceiver<Arc<str>>,
+    messages: mpsc::Receiver<Arc<str>>,
 }
 
 impl Topic {
@@ -149,7 +150,7 @@ impl Subscriber {
 
     /// Sends further notifications for the waiter with this number to `waiter`. Does not keep the connections
     /// open.
-    pub(crate) fn register(&self, number: u64, waiter: mpsc::UnboundedSender<Notification>) {
+    pub(crate) fn register(&self, number: u64, waiter: mpsc::Sender<Notification>) {
         self.state().waiters.insert(number, waiter);
     }
 
@@ -160,7 +161,7 @@ impl Subscriber {
     /// Subscribes to a channel on all nodes, also on those that are connected later. Must be called on the runtime.
     pub(crate) fn subscribe(self: &Arc<Self>, channel: &str) -> Topic {
         let connections = self.keep_open();
-        let (channel, (sender, messages)) = (Arc::from(channel), mpsc::unbounded_channel());
+        let (channel, (sender, messages)) = (Arc::from(channel), mpsc::channel(WAITING_MESSAGES));
         let mut state = self.state();
         state.last_topic += 1;
         let number = state.last_topic;
@@ -280,25 +281,26 @@ impl Subscriber {
         if connected {
             state.connected.insert(node);
             for waiter in state.waiters.values() {
-                // Fails only if the waiter is dropping its place.
-                let _ = waiter.send(Notification::Unqueued(node));
+                // Fails only if the waiter is dropping its place, or too many notifications wait for it already.
+                let _ = waiter.try_send(Notification::Unqueued(node));
             }
         } else {
             state.connected.remove(node);
         }
     }
 
-    /// Passes a message on to its waiter or to the topics of its channel. Sending fails only if these are being dropped.
+    /// Passes a message on to its waiter or to the topics of its channel. Sending fails only if these are being dropped, or if
+    /// too many messages wait already: a node may send them faster than anyone reads them.
     fn receive(&self, node: usize, channel: &str, message: &str) {
         let state = self.state();
         if let Some(receivers) = state.topics.get(channel) {
             let message = Arc::from(message);
-            receivers.values().for_each(|topic| drop(topic.send(Arc::clone(&message))));
+            receivers.values().for_each(|topic| drop(topic.try_send(Arc::clone(&message))));
         } else if channel == self.channel()
             && let Some((number, lock)) = notification(message)
             && let Some(waiter) = state.waiters.get(&number)
         {
-            let _ = waiter.send(Notification::Free { node, lock: lock.to_owned() });
+            let _ = waiter.try_send(Notification::Free { node, lock: lock.to_owned() });
         }
     }
 }

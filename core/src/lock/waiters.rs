@@ -6,6 +6,7 @@
 
 use crate::command::answer::Answered;
 use crate::command::keys::Keys;
+use crate::command::limits::WAITING_MESSAGES;
 use crate::command::request::Ticket;
 use crate::lock::subscriber::{ConnectionsGuard, Notification, Subscriber, Topic};
 use crate::node::clocks::Clocks;
@@ -54,8 +55,7 @@ enum Turn {
     NoQuorum,
 }
 
-type NotificationChannel =
-    (mpsc::UnboundedSender<Notification>, mpsc::UnboundedReceiver<Notification>);
+type NotificationChannel = (mpsc::Sender<Notification>, mpsc::Receiver<Notification>);
 
 /// A waiter's entry in the nodes' queues. A node adds the entry when it refuses an ACQUIRE that carries the
 /// ticket.
@@ -70,7 +70,7 @@ pub(crate) struct QueueEntry {
     /// Can be upgraded until the waiter starts another round.
     pub(crate) round: Weak<()>,
     /// Sends the waiter what it should learn between two rounds.
-    pub(crate) sender: mpsc::UnboundedSender<Notification>,
+    pub(crate) sender: mpsc::Sender<Notification>,
 }
 
 /// A waiter's place in the local queue. Dropping it leaves the queue and gives the next waiter its turn.
@@ -268,14 +268,14 @@ impl Place {
 
     fn register(&mut self) {
         self.notifications.get_or_insert_with(|| {
-            let (sender, receiver) = mpsc::unbounded_channel();
+            let (sender, receiver) = mpsc::channel(WAITING_MESSAGES);
             self.waiters.subscriber.register(self.number, sender.clone());
             (sender, receiver)
         });
     }
 
     /// Returns a sender of further notifications to this waiter; `None` if it is not registered.
-    fn sender(&self) -> Option<mpsc::UnboundedSender<Notification>> {
+    fn sender(&self) -> Option<mpsc::Sender<Notification>> {
         self.notifications.as_ref().map(|(sender, _)| sender.clone())
     }
 

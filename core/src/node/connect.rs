@@ -98,6 +98,26 @@ impl Node {
         }
     }
 
+    /// Replaces a connection on which the server sent nonsense, after the pause that follows a failed attempt to connect.
+    pub(super) fn garbled(self: &Arc<Self>, link: &Link, failure: &Failure) {
+        let is_this = |state: &LinkState<Self>| {
+            let is_this = state.is(link);
+            if is_this {
+                if clock::now().since(link.since) > RECONNECT_DELAY.1 {
+                    // A connection that stayed up resets the backoff.
+                    self.garbled.store(0, Ordering::Relaxed);
+                }
+                self.garbled.fetch_add(1, Ordering::Relaxed);
+                self.waits_to_connect.store(true, Ordering::Relaxed);
+            }
+            is_this
+        };
+        if self.transition(is_this, LinkState::Down(failure.clone())) {
+            events::disconnected(self.address());
+            self.health.failed(self.address(), failure);
+        }
+    }
+
     pub(super) fn broken(self: &Arc<Self>, link: &Link) {
         if self.transition(|state| state.is(link), LinkState::Connecting) {
             events::disconnected(self.address());
@@ -130,6 +150,11 @@ impl Node {
     /// that is not used any more is dropped.
     async fn connect(node: Weak<Self>) {
         let (mut delay, longest) = RECONNECT_DELAY;
+        let pause = node.upgrade().and_then(|node| node.pause_after_nonsense());
+        if let Some(pause) = pause {
+            sleep(pause.mul_f64(random::jitter())).await;
+            delay = (pause * 2).min(longest);
+        }
         while let Some(node) = node.upgrade() {
             let recovered = recovered(&node.endpoint.target);
             let state = node.open_in_time().await.unwrap_or_else(LinkState::Down);
@@ -160,6 +185,14 @@ impl Node {
         }
     }
 
+    /// How long to wait before the next attempt to connect, if the server sent nonsense on the last connection.
+    fn pause_after_nonsense(&self) -> Option<Duration> {
+        let (shortest, longest) = RECONNECT_DELAY;
+        let doublings = self.garbled.load(Ordering::Relaxed).saturating_sub(1).min(8);
+        let waits = self.waits_to_connect.swap(false, Ordering::Relaxed);
+        waits.then(|| (shortest * (1 << doublings)).min(longest))
+    }
+
     async fn open_in_time(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
         let opening = async {
             // A panic is a bug in quorlock or in a library that it uses.
@@ -179,10 +212,12 @@ impl Node {
         let id = Arc::new(());
         let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
         let on_broken = move || {
-            if let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade())
-                && node.transition(|state| state.has(&id), LinkState::Connecting)
-            {
-                events::disconnected(node.address());
+            let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade()) else { return };
+            let link = node.state.borrow().link().filter(|link| Arc::ptr_eq(&link.id, &id));
+            let Some(link) = link else { return };
+            match link.connection.nonsense() {
+                Some(failure) => node.garbled(&link, &failure),
+                None => node.broken(&link),
             }
         };
         let connection = NodeConnection::open(&self.endpoint.target, on_broken).await?;

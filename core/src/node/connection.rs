@@ -12,8 +12,9 @@ use crate::config::server::Server;
 use crate::node::exchange::{PackedRequest, ReplySink};
 use crate::transport::connection::Connection;
 use crate::transport::handshake::{
-    ServerInfo, failure, hello, info_commands, introduction_failure, located, server_info,
+    ServerInfo, failure, hello, info_commands, introduction_failure, server_info,
 };
+use crate::transport::login::located;
 use crate::transport::sentinel::Master;
 #[cfg(test)]
 use crate::transport::simulated::{self, Use};
@@ -171,7 +172,9 @@ impl NodeConnection {
         sink: ReplySink,
     ) -> Result<(), ReplySink> {
         match self {
-            Self::Redis(redis) => redis.connection.send(packed_request.bytes(), sink),
+            Self::Redis(redis) => {
+                redis.connection.send(packed_request.bytes(), packed_request.request.limit(), sink)
+            }
             Self::Memory(connection) => {
                 connection.ask(&packed_request.request, |answered| sink.answer(answered));
                 Ok(())
@@ -189,14 +192,23 @@ impl NodeConnection {
     pub(crate) fn send_asking(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
-        redis.connection.send_behind(&redis::cmd("ASKING").get_packed_command(), &packed, sink)
+        let asking = redis::cmd("ASKING").get_packed_command();
+        redis.connection.send_behind(&asking, &packed, request.limit(), sink)
     }
 
     /// Sends a request again with the source of its script, which the server did not know. Returns
     /// the sink if the connection has no room for the request now.
     pub(crate) fn send_source(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
-        redis.connection.send(&request.command(By::Source).get_packed_command(), sink)
+        let packed = request.command(By::Source).get_packed_command();
+        redis.connection.send(&packed, request.limit(), sink)
+    }
+
+    /// Why the connection has broken, if the server sent what no request asked for, or what makes no sense.
+    pub(crate) fn nonsense(&self) -> Option<Failure> {
+        let Self::Redis(redis) = self else { return None };
+        let error = redis.connection.garbage()?;
+        Some(located(failure(error, false), &redis.server))
     }
 
     /// Converts an error of this connection to a failure.
@@ -223,7 +235,7 @@ impl Redis {
         if is_elsewhere && !self.server.is_discovered {
             failure.detail += ": the server is part of a cluster, use redis-cluster://";
         }
-        if self.server.is_discovered { failure.at(&self.server.place) } else { failure }
+        located(failure, &self.server)
     }
 }
 

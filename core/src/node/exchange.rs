@@ -8,12 +8,12 @@
 //! [`Peer`] and [`Route`]. It must not send, wake a task or drop a connection with the table
 //! locked. `fanout.rs` calls it.
 
-use crate::command::answer::{Answered, Failure};
+use crate::command::answer::{Answered, Failure, NONSENSE};
 use crate::command::request::Request;
 use crate::command::script::By;
 use crate::error::NodeOutcome;
 use crate::transport::connection::Receive;
-use crate::transport::handshake::{NONSENSE, failure};
+use crate::transport::handshake::failure;
 use futures_util::future::BoxFuture;
 use quorlock_protocol::Moment;
 use redis::{RedisError, Value};
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The limit of redirections of one request, in case servers redirect it to one another forever.
+/// How often one request is sent again, in case servers redirect it to one another forever, or never know its script.
 const MAX_HOPS: u8 = 8;
 
 /// The part of a node that this module uses.
@@ -252,7 +252,7 @@ impl Entries {
 pub(crate) struct ReplySink {
     in_flight: Arc<InFlight>,
     entry: usize,
-    /// The number of times the request was redirected.
+    /// The number of times the request was redirected, or was sent again with its source.
     hops: u8,
     has_answered: bool,
 }
@@ -271,7 +271,7 @@ impl ReplySink {
         in_flight.entries.get(self.entry).is_some_and(|entry| entry.request.creates())
     }
 
-    /// Counts a redirection. Returns `false` if there were too many.
+    /// Counts a redirection or another unknown script. Returns `false` if there were too many.
     pub(crate) fn hop(&mut self) -> bool {
         self.hops += 1;
         self.hops <= MAX_HOPS

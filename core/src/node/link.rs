@@ -58,7 +58,8 @@ impl Route for Link {
         let unsent = match Redirect::of(error) {
             // The server does not know the script, so send its source. This changes the order of
             // requests, which `mark_sent` records.
-            _ if is_unknown && sink.mark_sent(Arc::<Self>::clone(&self)) => {
+            // A server that does not know the source either is not asked forever.
+            _ if is_unknown && sink.hop() && sink.mark_sent(Arc::<Self>::clone(&self)) => {
                 self.connection.send_source(request, sink).err()
             }
             // While a slot is being migrated (ASK), requests that may create keys are not

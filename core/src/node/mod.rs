@@ -43,7 +43,7 @@ use link::{Link, LinkState};
 use quorlock_protocol::{Guard, Moment, Term};
 use std::future::Future;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -79,6 +79,10 @@ pub(crate) struct Node {
     /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
     health: Health,
+    /// The number of connections in a row on which the server sent nonsense before they had lasted.
+    garbled: AtomicU32,
+    /// Whether the next attempt to connect follows such a connection, and so waits first.
+    waits_to_connect: AtomicBool,
     /// The number of requests that wait because they could not be sent immediately.
     unsent: AtomicUsize,
     /// Held while one of the waiting requests is sent, so that requests reach the node in the order
@@ -132,6 +136,8 @@ impl Node {
             owner: None,
             stale: watch::Sender::new(()),
             health: Health::default(),
+            garbled: AtomicU32::new(0),
+            waits_to_connect: AtomicBool::new(false),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
             state: watch::Sender::new(LinkState::Idle),
@@ -348,6 +354,7 @@ impl Peer for Node {
                     self.timed_out(&link, patience);
                 }
                 Err(failure) if failure.outcome == NodeOutcome::Readonly => self.demoted(&link),
+                Err(failure) if failure.is_nonsense() => self.garbled(&link, failure),
                 Err(failure) if failure.is_transport() => self.broken(&link),
                 _ => link.timeouts.store(0, Ordering::Relaxed),
             }

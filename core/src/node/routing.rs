@@ -17,7 +17,7 @@ use crate::runtime::timer::{sleep, timeout};
 use crate::transport::cluster::Redirect;
 use futures_util::future::FutureExt;
 use quorlock_protocol::Guard;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -69,6 +69,8 @@ impl Node {
             check_interval: self.check_interval,
             counters: Arc::clone(&self.counters),
             health: Health::default(),
+            garbled: AtomicU32::new(0),
+            waits_to_connect: AtomicBool::new(false),
             owner: Some(Arc::downgrade(self)),
             stale: watch::Sender::new(()),
             unsent: AtomicUsize::new(0),

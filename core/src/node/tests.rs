@@ -126,3 +126,56 @@ fn given_up_request_is_not_sent() {
         }
     });
 }
+
+/// A server that forgets the source at once, or whose proxy answers so, must not be sent the source forever.
+#[test]
+fn a_request_is_given_up_if_the_server_never_knows_its_script() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (connection, _) = listener.accept().unwrap();
+        let (mut reader, mut writer) = (BufReader::new(&connection), &connection);
+        let mut scripts = 0;
+        let mut line = String::new();
+        let mut number = |reader: &mut BufReader<_>| {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+            line.get(1..).and_then(|number| number.trim_end().parse::<usize>().ok())
+        };
+        while let Some(count) = number(&mut reader) {
+            let mut words = Vec::new();
+            for _ in 0..count {
+                let mut word = vec![0; number(&mut reader).unwrap() + 2];
+                reader.read_exact(&mut word).unwrap();
+                words.push(String::from_utf8(word).unwrap());
+            }
+            let is_script = words[0].starts_with("EVAL");
+            scripts += usize::from(is_script);
+            let reply = match &*words[0] {
+                _ if is_script => "-NOSCRIPT No matching script.\r\n",
+                "HELLO\r\n" => "%0\r\n",
+                _ => "+OK\r\n",
+            };
+            if writer.write_all(reply.as_bytes()).is_err() {
+                break;
+            }
+        }
+        scripts
+    });
+    let endpoint = Endpoint::parse(1, &url).unwrap();
+    let identities = Identities::new(vec![endpoint.address.clone()]);
+    let (deadlines, clocks) = (Arc::default(), Arc::new(Clocks::new(1)));
+    let options = Options { connect_timeout: PATIENCE, ..Options::default() };
+    let node = Node::new(endpoint, 0, &options, &identities, &deadlines, &clocks);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        assert!(node.settled().await);
+        let failure = node.call(acquire("r"), clock::now(), PATIENCE).await.unwrap_err();
+        assert_eq!(failure.outcome, NodeOutcome::Refused);
+        assert!(failure.detail.starts_with("NOSCRIPT"), "{failure:?}");
+        drop(node);
+    });
+    drop(runtime);
+    assert!((2..20).contains(&server.join().unwrap()));
+}

@@ -5,6 +5,8 @@
 //! not delay the others.
 
 use crate::command::answer::Failure;
+use crate::command::keys::SLOTS;
+use crate::command::limits::MASTERS;
 use crate::config::endpoint::Cluster;
 use crate::config::server::{Place, Server};
 use crate::error::NodeOutcome;
@@ -12,6 +14,7 @@ use crate::transport::connection::Nobody;
 use crate::transport::handshake::{failure, open};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 /// A master and its slots.
@@ -107,15 +110,27 @@ impl Cluster {
         let reply = replied.map_err(|error| {
             Failure { outcome: NodeOutcome::Unreachable, ..failure(&error, false) }.at(place)
         })?;
-        let unclear = || Failure::unreachable("it does not tell the cluster's slots").at(place);
-        parse_shards(&reply, place).filter(|shards| !shards.is_empty()).ok_or_else(unclear)
+        let unclear = |why| Failure::unreachable(why).at(place);
+        let shards = parse_shards(&reply, place)
+            .filter(|shards| !shards.is_empty())
+            .ok_or_else(|| unclear("it does not tell the cluster's slots".to_owned()))?;
+        let masters = shards.len();
+        if masters > MASTERS {
+            return Err(unclear(format!("it names {masters} masters, more than {MASTERS}")));
+        }
+        Ok(shards)
     }
 }
 
 /// Parses a reply to CLUSTER SLOTS. `queried` is the place of the server that sent it.
 fn parse_shards(reply: &Value, queried: &Place) -> Option<Vec<Shard>> {
     let Value::Array(rows) = reply else { return None };
+    // Each slot has one master, so there are no more ranges than slots.
+    if rows.len() > usize::from(SLOTS) {
+        return None;
+    }
     let mut shards: Vec<Shard> = Vec::new();
+    let mut known: HashMap<Place, usize> = HashMap::new();
     for row in rows {
         let Value::Array(row) = row else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &row[..] else {
@@ -132,13 +147,44 @@ fn parse_shards(reply: &Value, queried: &Place) -> Option<Vec<Shard>> {
             _ => return None,
         };
         let place = Place::tcp(host, u16::try_from(*port).ok()?);
-        match shards.iter_mut().find(|shard| shard.place == place) {
-            Some(shard) => shard.slots.push(slots),
+        match known.get(&place) {
+            Some(shard) => shards[*shard].slots.push(slots),
             None => {
                 let id = String::from_utf8(id.clone()).ok()?;
+                known.insert(place.clone(), shards.len());
                 shards.push(Shard { place, id, slots: vec![slots] });
             }
         }
     }
     Some(shards)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_shards;
+    use crate::command::keys::SLOTS;
+    use crate::config::server::Place;
+    use redis::Value;
+
+    fn slots(ranges: i64) -> Value {
+        let row = |number: i64| {
+            let (host, id) = (b"10.0.0.1".to_vec(), format!("id{number}").into_bytes());
+            let master = [Value::BulkString(host), Value::Int(6379), Value::BulkString(id)];
+            let slot = Value::Int(number % i64::from(SLOTS));
+            Value::Array(vec![slot.clone(), slot, Value::Array(master.into())])
+        };
+        Value::Array((0..ranges).map(row).collect())
+    }
+
+    #[test]
+    fn more_ranges_than_slots_are_refused() {
+        let place = Place::tcp("10.0.0.9".to_owned(), 6379);
+        let shards = parse_shards(&slots(SLOTS.into()), &place);
+        assert!(
+            shards
+                .is_some_and(|shards| shards.len() == 1 && shards[0].size() == usize::from(SLOTS))
+        );
+        assert!(parse_shards(&slots(i64::from(SLOTS) + 1), &place).is_none());
+        assert!(parse_shards(&slots(60_000), &place).is_none());
+    }
 }

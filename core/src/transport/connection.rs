@@ -1,7 +1,7 @@
 //! A pipelined connection to a server. Any thread may send requests; answers go to the recipients
 //! in the order of the requests.
 //!
-//! redis-rs packs commands and parses replies. Its multiplexed connection is not used, because it
+//! redis-rs packs commands and parses replies, once `frame.rs` has found them whole and small enough. Its multiplexed connection is not used, because it
 //! passes every request to a task. Here, a request is written or queued in order before `send`
 //! returns, on any thread, and `on_broken` reports a broken connection before its recipients get
 //! their errors. `runtime/pipeline.rs` owns the order of writes.
@@ -9,10 +9,12 @@
 //! This module owns the socket and the task that reads from it. It must not interpret replies: that
 //! is up to the [`Receive`] implementations, in `node/exchange.rs`. `node` and `doctor` call it.
 
+use crate::command::limits::{self, Limit};
 use crate::config::server::Server;
 use crate::runtime;
 use crate::runtime::panics;
 use crate::runtime::pipeline::{self, OnBroken, Pipeline, PipelineState, Pipelined, together};
+use crate::transport::frame::Frame;
 use crate::transport::socket::{self, Plain, ReadHalf, WriteHalf};
 use combine::stream::Decoder;
 use futures_util::future::FutureExt;
@@ -23,8 +25,9 @@ use std::future::pending;
 use std::io;
 use std::pin::pin;
 use std::sync::{Arc, MutexGuard, OnceLock};
-use tokio::io::{AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
+use tokio::task::yield_now;
 
 /// The limit of requests in flight. Further ones wait in order, within their own deadlines.
 const MAX_IN_FLIGHT: usize = 4096;
@@ -33,7 +36,7 @@ const MAX_IN_FLIGHT: usize = 4096;
 /// many callers then go out in one write, which saves more than the delay costs.
 const IMMEDIATE_LIMIT: usize = 4;
 
-/// The initial size of the read buffer, in bytes.
+/// The size of the read buffer, in bytes. It grows for a larger reply.
 const CHUNK: usize = 16 * 1024;
 
 type Reply = Result<Value, RedisError>;
@@ -61,6 +64,13 @@ enum Recipient<R> {
     Nobody,
 }
 
+/// An answer that is awaited.
+struct Awaited<R> {
+    recipient: Recipient<R>,
+    /// How large it may be. Kept here, because the recipient may have given up when the answer arrives.
+    limit: Limit,
+}
+
 impl<R: Receive> Recipient<R> {
     fn receive(self, reply: Reply) {
         match self {
@@ -76,11 +86,13 @@ impl<R: Receive> Recipient<R> {
 pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
-    pipeline: Pipeline<Recipient<R>>,
+    pipeline: Pipeline<Awaited<R>>,
     /// `None` if the connection is encrypted; a task then owns the socket.
     socket: Option<Plain>,
     /// Called with each push message of the server, such as a notification.
     on_push: OnceLock<OnPush>,
+    /// Why the connection is closed. Set before it is closed.
+    end: OnceLock<End>,
     /// Notified when there is room for more requests, or when the connection is closed.
     room: Notify,
     /// Notified when there is something to flush, and when the connection is dropped.
@@ -89,12 +101,32 @@ struct Shared<R: Receive> {
     unencrypted: Notify,
 }
 
+/// The end of a connection.
+struct End {
+    error: RedisError,
+    /// The error that the server sent without a request, such as that it has too many clients. No request was answered
+    /// with it, so it says nothing about those in flight.
+    words: Option<RedisError>,
+}
+
+impl From<RedisError> for End {
+    fn from(error: RedisError) -> Self {
+        Self { error, words: None }
+    }
+}
+
+impl From<io::ErrorKind> for End {
+    fn from(kind: io::ErrorKind) -> Self {
+        broken(kind.into()).into()
+    }
+}
+
 type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
 
 impl<R: Receive> Pipelined for Shared<R> {
-    type Recipient = Recipient<R>;
+    type Recipient = Awaited<R>;
 
-    fn pipeline(&self) -> &Pipeline<Recipient<R>> {
+    fn pipeline(&self) -> &Pipeline<Awaited<R>> {
         &self.pipeline
     }
 
@@ -145,6 +177,7 @@ impl<R: Receive> Connection<R> {
             pipeline: Pipeline::new(IMMEDIATE_LIMIT),
             socket,
             on_push: OnceLock::new(),
+            end: OnceLock::new(),
             room: Notify::new(),
             attention: Notify::new(),
             unencrypted: Notify::new(),
@@ -153,12 +186,13 @@ impl<R: Receive> Connection<R> {
         runtime::detach(async move {
             let served = panics::contained(serving.serve(read, encrypted)).await;
             // A panic is a bug in quorlock; the connection is then closed as if it were broken.
-            let error = served.unwrap_or_else(|| broken(io::ErrorKind::Other.into()));
-            let (recipients, on_broken) = serving.close();
+            let end = served.unwrap_or_else(|| io::ErrorKind::Other.into());
+            let error = end.error.clone();
+            let (awaited, on_broken) = serving.close(end);
             if let Some(on_broken) = on_broken {
                 on_broken();
             }
-            recipients.into_iter().for_each(|recipient| recipient.receive(Err(error.clone())));
+            awaited.into_iter().for_each(|awaited| awaited.recipient.receive(Err(error.clone())));
         });
         Ok(Self(shared))
     }
@@ -180,28 +214,44 @@ impl<R: Receive> Connection<R> {
         let _ = self.0.on_push.set(Box::new(on_push));
     }
 
-    /// Sends a request. Returns the recipient if there is no room now: see [`Connection::room`].
-    pub(crate) fn send(&self, packed: &[u8], recipient: R) -> Result<(), R> {
+    /// Why the connection has broken, if the server sent what no request asked for, or what makes no sense.
+    pub(crate) fn garbage(&self) -> Option<&RedisError> {
+        let end = self.0.end.get()?;
+        let is_strange =
+            matches!(end.error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType);
+        (is_strange || end.words.is_some()).then_some(&end.error)
+    }
+
+    /// Sends a request whose answer may be as large as `limit`. Returns the recipient if there is no room now: see
+    /// [`Connection::room`].
+    pub(crate) fn send(&self, packed: &[u8], limit: Limit, recipient: R) -> Result<(), R> {
         let out = self.0.out();
         if is_full(&out) {
             return Err(recipient);
         }
-        self.put(out, packed, Recipient::Request(recipient));
+        self.put(out, packed, Awaited { recipient: Recipient::Request(recipient), limit });
         Ok(())
     }
 
     /// Sends `first`, whose answer is discarded, and directly after it a request as in
     /// [`Connection::send`].
-    pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], recipient: R) -> Result<(), R> {
+    pub(crate) fn send_behind(
+        &self,
+        first: &[u8],
+        packed: &[u8],
+        limit: Limit,
+        recipient: R,
+    ) -> Result<(), R> {
         let mut out = self.0.out();
         if is_full(&out) {
             return Err(recipient);
         }
         if !out.is_closed {
-            out.recipients.push_back(Recipient::Nobody);
+            let (recipient, limit) = (Recipient::Nobody, limits::USUAL);
+            out.recipients.push_back(Awaited { recipient, limit });
             out.bytes.extend_from_slice(first);
         }
-        self.put(out, packed, Recipient::Request(recipient));
+        self.put(out, packed, Awaited { recipient: Recipient::Request(recipient), limit });
         Ok(())
     }
 
@@ -212,7 +262,8 @@ impl<R: Receive> Connection<R> {
             Recipient::Request(request) => !is_needed(request),
             _ => false,
         };
-        let given_up = out.recipients.iter_mut().filter(is_given_up);
+        let awaited = out.recipients.iter_mut();
+        let given_up = awaited.map(|awaited| &mut awaited.recipient).filter(is_given_up);
         let given_up: Vec<_> =
             given_up.map(|recipient| std::mem::replace(recipient, Recipient::Nobody)).collect();
         drop(out);
@@ -222,16 +273,18 @@ impl<R: Receive> Connection<R> {
 
     fn put(
         &self,
-        out: MutexGuard<'_, PipelineState<Recipient<R>>>,
+        out: MutexGuard<'_, PipelineState<Awaited<R>>>,
         packed: &[u8],
-        recipient: Recipient<R>,
+        awaited: Awaited<R>,
     ) {
         if out.is_closed {
             drop(out);
-            recipient.receive(Err(broken(io::ErrorKind::NotConnected.into())));
+            let why = self.0.end.get().map(|end| end.error.clone());
+            let error = why.unwrap_or_else(|| broken(io::ErrorKind::NotConnected.into()));
+            awaited.recipient.receive(Err(error));
             return;
         }
-        pipeline::put(&self.0, out, packed, recipient);
+        pipeline::put(&self.0, out, packed, awaited);
     }
 
     /// Waits until there may be room for more requests.
@@ -243,19 +296,32 @@ impl<R: Receive> Connection<R> {
     }
 
     /// Sends commands in one write and waits for all replies. Errors that the server returns for
-    /// single commands are among the values; any other error fails the whole call.
+    /// single commands are among the values; any other error fails the whole call. If the server refuses the whole
+    /// connection, with an error after which it closes it, fails with that error.
     pub(crate) async fn query(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
         let send = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
             let packed = command.get_packed_command();
-            self.put(self.0.out(), &packed, Recipient::Caller(sender));
+            let (recipient, limit) = (Recipient::Caller(sender), limits::of_command(command));
+            self.put(self.0.out(), &packed, Awaited { recipient, limit });
             reply
         };
         let replies: Vec<_> = together(|| commands.iter().map(send).collect());
-        let mut values = Vec::new();
+        let mut values: Vec<Value> = Vec::new();
         for reply in replies {
             let lost = |_| Err(broken(io::ErrorKind::ConnectionAborted.into()));
-            values.push(reply.await.unwrap_or_else(lost)?);
+            let error = match reply.await.unwrap_or_else(lost) {
+                Ok(value) => {
+                    values.push(value);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let words = self.0.end.get().and_then(|end| end.words.clone());
+            // What such a server sends counts as the answer to the first command, if it has arrived by then.
+            let first = if values.len() == 1 { values.pop() } else { None };
+            let refusal = first.and_then(|value| value.extract_error().err());
+            return Err(words.or(refusal).unwrap_or(error));
         }
         Ok(values)
     }
@@ -268,7 +334,7 @@ impl<R: Receive> Drop for Connection<R> {
 }
 
 impl<R: Receive> Shared<R> {
-    fn out(&self) -> MutexGuard<'_, PipelineState<Recipient<R>>> {
+    fn out(&self) -> MutexGuard<'_, PipelineState<Awaited<R>>> {
         self.pipeline.lock()
     }
 
@@ -280,18 +346,18 @@ impl<R: Receive> Shared<R> {
 
     /// Reads, encrypts, and flushes what other threads leave to the runtime, until the connection
     /// breaks or is dropped.
-    async fn serve(self: &Arc<Self>, socket: ReadHalf, encrypted: Option<Encrypted>) -> RedisError {
+    async fn serve(self: &Arc<Self>, socket: ReadHalf, encrypted: Option<Encrypted>) -> End {
         let mut reading = pin!(self.read(socket));
         let mut encrypting = pin!(self.encrypt(encrypted));
         loop {
             tokio::select! {
                 biased;
-                error = &mut reading => return error,
+                end = &mut reading => return end,
                 never = &mut encrypting => match never {},
                 () = self.attention.notified() => {
                     let out = self.out();
                     if out.is_dropped {
-                        return broken(io::ErrorKind::ConnectionAborted.into());
+                        return io::ErrorKind::ConnectionAborted.into();
                     }
                     pipeline::flush(self, out);
                 }
@@ -316,65 +382,112 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Delivers answers to their recipients until the connection breaks.
+    /// Delivers answers to their recipients until the connection breaks. What has arrived before is delivered first.
     ///
     /// Uses only public functions of redis-rs, so that any version 1.x works. `redis::ValueCodec`
     /// is hidden, and exists in some versions only.
-    async fn read(&self, socket: ReadHalf) -> RedisError {
-        // The decoder reads in small pieces, hence the buffer.
-        let (mut socket, mut decoder) = (BufReader::with_capacity(CHUNK, socket), Decoder::new());
+    async fn read(&self, mut socket: ReadHalf) -> End {
+        let mut buffer = Vec::with_capacity(CHUNK);
+        let (mut frame, mut decoder) = (Frame::default(), Decoder::new());
         let (mut replies, mut recipients) = (Vec::new(), Vec::new());
         loop {
-            let mut parsed = Some(parse_redis_value_async(&mut decoder, &mut socket).await);
-            let end = loop {
-                match parsed {
+            if buffer.len() == buffer.capacity() {
+                buffer.reserve(CHUNK);
+            }
+            let mut end = match socket.read_buf(&mut buffer).await {
+                Ok(0) => Some(broken(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => None,
+                Err(error) => Some(broken(error)),
+            };
+            let has_filled_buffer = buffer.len() == buffer.capacity();
+            let mut at = 0;
+            while end.is_none() {
+                let is_push = buffer.get(at) == Some(&b'>');
+                let limit = || self.limit(is_push, replies.len());
+                let length = match frame.scan(&buffer[at..], limit) {
+                    Ok(Some(length)) => length,
+                    Ok(None) => break,
+                    Err(error) => {
+                        end = Some(error);
+                        break;
+                    }
+                };
+                let mut reply = &buffer[at..at + length];
+                at += length;
+                // A whole reply never waits for more bytes.
+                match parse_redis_value_async(&mut decoder, &mut reply).now_or_never() {
                     // The answers to SUBSCRIBE and UNSUBSCRIBE are push messages, too, but they go
                     // to a recipient like a reply.
                     Some(Ok(Value::Push { kind, data }))
                         if !matches!(kind, PushKind::Subscribe | PushKind::Unsubscribe) =>
                     {
-                        if let Some(on_push) = self.on_push.get() {
-                            on_push(kind, &data);
+                        match self.on_push.get() {
+                            Some(on_push) => on_push(kind, &data),
+                            None => end = Some(unasked()),
                         }
                     }
                     Some(Ok(value)) => replies.push(value),
-                    Some(Err(error)) => break Some(error),
-                    None => break None,
+                    Some(Err(_)) | None => end = Some((ErrorKind::Parse, "malformed").into()),
                 }
-                // What has arrived already is delivered together. The decoder keeps the part of a
-                // value that was parsed before the future is dropped.
-                let has_more = !decoder.buffer().is_empty() || !socket.buffer().is_empty();
-                parsed = match has_more {
-                    true => parse_redis_value_async(&mut decoder, &mut socket).now_or_never(),
-                    false => None,
-                };
-            };
-            let was_full = {
+            }
+            buffer.drain(..at);
+            if buffer.len() < CHUNK {
+                buffer.shrink_to(CHUNK);
+            }
+            let (was_full, is_unasked) = {
                 let mut out = self.out();
                 let was_full = is_full(&out);
                 let count = replies.len().min(out.recipients.len());
-                recipients.extend(out.recipients.drain(..count));
-                was_full
+                recipients.extend(out.recipients.drain(..count).map(|awaited| awaited.recipient));
+                let is_message = self.on_push.get().is_some() && buffer.first() == Some(&b'>');
+                let begins_unasked = !buffer.is_empty() && out.recipients.is_empty() && !is_message;
+                (was_full, replies.len() > count || begins_unasked)
             };
-            let has_extra = replies.len() > recipients.len();
-            for (recipient, value) in recipients.drain(..).zip(replies.drain(..)) {
-                recipient.receive(Ok(value));
+            let mut words = None;
+            let mut recipients = recipients.drain(..);
+            for value in replies.drain(..) {
+                match recipients.next() {
+                    Some(recipient) => recipient.receive(Ok(value)),
+                    None => words = words.or(value.extract_error().err()),
+                }
             }
             if was_full {
                 self.room.notify_waiters();
             }
-            if has_extra {
-                return (ErrorKind::UnexpectedReturnType, "an answer to no request").into();
+            if let Some(words) = words {
+                let (code, detail) = (words.code().unwrap_or_default(), words.detail());
+                let detail = limits::shortened(format!("{code} {}", detail.unwrap_or_default()));
+                let error = broken(io::Error::other(format!(
+                    "the server refuses the connection: {detail}"
+                )));
+                return End { error, words: Some(words) };
+            }
+            if is_unasked {
+                return unasked().into();
             }
             if let Some(error) = end {
-                return error;
+                return error.into();
+            }
+            // A server that sends without a pause must not keep the other tasks waiting.
+            if has_filled_buffer {
+                yield_now().await;
             }
         }
     }
 
+    /// How large a reply may be that arrives behind so many others that are not delivered yet.
+    fn limit(&self, is_push: bool, behind: usize) -> Limit {
+        if is_push && self.on_push.get().is_some() {
+            return limits::MESSAGE;
+        }
+        self.out().recipients.get(behind).map_or(limits::USUAL, |awaited| awaited.limit)
+    }
+
     /// Marks the connection as closed. Returns the recipients of the requests in flight, and the
     /// callback to call before they get their errors.
-    fn close(&self) -> (VecDeque<Recipient<R>>, Option<OnBroken>) {
+    fn close(&self, end: End) -> (VecDeque<Awaited<R>>, Option<OnBroken>) {
+        // Fails only if it was closed before, and nothing closes it twice.
+        let _ = self.end.set(end);
         let mut out = self.out();
         out.is_closed = true;
         out.bytes = Vec::new();
@@ -383,10 +496,14 @@ impl<R: Receive> Shared<R> {
     }
 }
 
-fn is_full<R>(out: &PipelineState<Recipient<R>>) -> bool {
+fn is_full<R>(out: &PipelineState<Awaited<R>>) -> bool {
     !out.is_closed && out.recipients.len() >= MAX_IN_FLIGHT
 }
 
 fn broken(error: io::Error) -> RedisError {
     error.into()
+}
+
+fn unasked() -> RedisError {
+    (ErrorKind::UnexpectedReturnType, "unasked", "it answers no request".to_owned()).into()
 }

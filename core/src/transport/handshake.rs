@@ -4,17 +4,15 @@
 //! Does not decide whether a server may vote. Called by `sentinel.rs`, `cluster.rs`,
 //! `subscription.rs`, `node` and `doctor`.
 
-use crate::command::answer::Failure;
+use crate::command::answer::{Failure, NONSENSE};
+use crate::command::limits::shortened;
 use crate::config::server::{Login, Place, Server};
 use crate::error::NodeOutcome;
 use crate::transport::connection::{Connection, Receive};
-use crate::transport::login::{authentication, rejected};
+use crate::transport::login::{authentication, located, rejected};
 use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
 use std::time::Duration;
-
-/// The detail if an answer is not one that a Redis or Valkey server would send.
-pub(crate) const NONSENSE: &str = "the answer makes no sense";
 
 /// What a server reports about itself.
 pub(crate) struct ServerInfo {
@@ -36,7 +34,7 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     // The server accepted the connection and then closed it. It may expect TLS, or it is stopping:
     // the system accepts connections for it until it has ended.
     let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
-    let is_strange = error.kind() == ErrorKind::Parse;
+    let is_strange = failure.is_nonsense();
     if is_strange {
         failure.detail += ": see that this is the port of a Redis or Valkey server";
     } else if is_plain && has_gone {
@@ -52,11 +50,6 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
         failure.detail += &rejected(&server.login);
     }
     located(failure, server)
-}
-
-/// Adds the place of a server to a failure, unless the URL shows it.
-pub(crate) fn located(failure: Failure, server: &Server) -> Failure {
-    if server.is_discovered { failure.at(&server.place) } else { failure }
 }
 
 /// Returns the commands that start a connection. Asks for the credentials if a function returns
@@ -120,10 +113,14 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     let detail = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ if error.kind() == ErrorKind::Parse => NONSENSE.to_owned(),
+        (_, Some(detail)) if error.kind() == ErrorKind::UnexpectedReturnType => {
+            format!("{NONSENSE}: {detail}")
+        }
         _ => error.to_string(),
     };
     // An unknown command is quoted with its arguments, among which are passwords and tokens.
-    let detail = detail.split(", with args beginning with").next().unwrap_or_default().to_owned();
+    let detail = detail.split(", with args beginning with").next().unwrap_or_default();
+    let detail = shortened(detail.to_owned());
     // Errors of a server have a code; connection errors do not.
     let refused = error.code().is_some()
         || matches!(error.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported);

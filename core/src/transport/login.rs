@@ -3,9 +3,9 @@
 //! Calls the program's function for credentials, if there is one. Its errors contain no secret.
 //! `handshake.rs` and `sentinel.rs` call this; `node` and `doctor` set the time limits.
 
-use crate::command::answer::Failure;
+use crate::command::answer::{Failure, NAMED};
 use crate::config::endpoint::Target;
-use crate::config::server::Login;
+use crate::config::server::{Login, Server};
 use crate::error::duration::HumanDuration;
 use crate::runtime::panics;
 use crate::runtime::timer::timeout;
@@ -48,6 +48,19 @@ pub(crate) fn rejected(login: &Login) -> String {
     if is_asked { format!(": {FUNCTION} returned this login") } else { String::new() }
 }
 
+/// Adds the place of a server to a failure, unless the URL shows it.
+pub(crate) fn located(failure: Failure, server: &Server) -> Failure {
+    if !server.is_discovered {
+        return failure;
+    }
+    let has_no_connection = failure.is_transport() && !failure.sent && !failure.is_nonsense();
+    let mut failure = failure.at(&server.place);
+    if has_no_connection && !failure.detail.contains(NAMED) {
+        failure.detail += NAMED;
+    }
+    failure
+}
+
 /// Runs an attempt to connect to a target for at most `limit`.
 pub(crate) async fn within<T>(
     limit: Duration,
@@ -58,7 +71,13 @@ pub(crate) async fn within<T>(
     let attempt = UNANSWERED.scope(Arc::clone(&unanswered), attempt);
     timeout(limit, attempt).await.unwrap_or_else(|_| {
         Err(match unanswered.load(Ordering::Relaxed) {
-            0 => Failure::timeout(target.no_connection(), limit, false),
+            0 => {
+                let failure = Failure::timeout(target.no_connection(), limit, false);
+                match target {
+                    Target::Server(server) => located(failure, server),
+                    _ => failure,
+                }
+            }
             _ => {
                 let limit = HumanDuration(limit);
                 Failure::unreachable(format!("{FUNCTION} returned nothing within {limit}"))

@@ -4,11 +4,12 @@
 //! This module owns the bytes on a connection. It does not know deadlines of requests, votes or
 //! leases: `node` does. `node`, `doctor` and `lock` (for subscriptions) call it.
 //!
-//! Reading order: `lookup.rs`, `socket.rs`, `connection.rs` (pipelining), `login.rs`, `handshake.rs`,
+//! Reading order: `lookup.rs`, `socket.rs`, `frame.rs` (the limits of replies), `connection.rs` (pipelining), `login.rs`, `handshake.rs`,
 //! `sentinel.rs` and `cluster.rs` (finding masters), `subscription.rs` (notifications), `simulated.rs` (tests).
 
 pub(crate) mod cluster;
 pub(crate) mod connection;
+mod frame;
 pub(crate) mod handshake;
 pub(crate) mod login;
 mod lookup;

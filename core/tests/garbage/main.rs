@@ -2,6 +2,15 @@
 //! hold a lock that was not granted.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[cfg(target_os = "linux")]
+mod floods;
+#[allow(dead_code, reason = "the integration tests use more of it")]
+#[path = "../integration/servers.rs"]
+mod servers;
+// Other systems discard what has arrived when a connection is reset.
+#[cfg(target_os = "linux")]
+mod words;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use quorlock::{Client, ErrorCode, Pending};

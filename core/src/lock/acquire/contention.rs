@@ -248,7 +248,7 @@ impl Acquire {
                 if join.await.is_err() {
                     closing.run_until_cancelled(sleep(JOIN_AGAIN)).await;
                     // Fails if the acquire has ended.
-                    let _ = again.send(Notification::Unqueued(node));
+                    let _ = again.try_send(Notification::Unqueued(node));
                 } else if alive.strong_count() == 0 {
                     // This join may have reached the node after the waiter left its queue: leave again.
                     let horizon = clock::now().plus(turns.memory);

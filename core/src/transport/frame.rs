@@ -1,0 +1,170 @@
+//! Finds where replies end in what a server sends, and refuses one that exceeds its limit before it has arrived.
+//!
+//! Reads only lengths and line ends; the parser of redis-rs gets whole replies. A reply within the smallest limit costs one
+//! pass over its few bytes. The larger limits depend on what was asked, so they are looked up only if a reply needs it.
+//! Called by `connection.rs` only.
+
+use crate::command::limits::{DEPTH, LINE, Limit, USUAL};
+use redis::{ErrorKind, RedisError};
+
+/// The part of a reply that was read so far.
+#[derive(Default)]
+pub(super) struct Frame {
+    /// Where the next value begins, in bytes from the beginning of the reply. May be beyond what has arrived.
+    at: usize,
+    /// No line that begins at `at` ends before this.
+    searched: usize,
+    /// The values that are missing at each level of nesting.
+    missing: [u32; DEPTH],
+    depth: usize,
+    /// The values that the reply has, as far as it has announced them.
+    values: u64,
+    is_whole: bool,
+    /// `None` until the reply exceeds [`USUAL`].
+    limit: Option<Limit>,
+}
+
+fn malformed() -> RedisError {
+    (ErrorKind::Parse, "malformed").into()
+}
+
+fn too_large(what: &str) -> RedisError {
+    let detail = format!("it is larger than any that was asked for ({what})");
+    (ErrorKind::UnexpectedReturnType, "too large", detail).into()
+}
+
+/// The first bytes of values. Streamed values are not among them: no server sends them.
+const KINDS: &[u8] = b"+-:_,#($=!*~>%|";
+
+impl Frame {
+    /// Continues to read a reply, of which `bytes` have arrived. Returns its length once it is whole; the next call then
+    /// begins with the next reply. Fails if it is malformed or exceeds its limit, which `limit` returns.
+    pub(super) fn scan(
+        &mut self,
+        bytes: &[u8],
+        limit: impl Fn() -> Limit,
+    ) -> Result<Option<usize>, RedisError> {
+        while !self.is_whole {
+            let Some(&kind) = bytes.get(self.at) else { return Ok(None) };
+            if !KINDS.contains(&kind) {
+                return Err(malformed());
+            }
+            let from = self.searched.max(self.at + 1);
+            let Some(end) = line_end(&bytes[from..]).map(|end| from + end) else {
+                // The last byte may be the first one of a line end.
+                self.searched = from.max(bytes.len() - 1);
+                self.check(bytes.len(), bytes.len() - self.at, &limit)?;
+                return Ok(None);
+            };
+            let line = &bytes[self.at + 1..end];
+            let begin = end + 2;
+            self.check(begin, line.len(), &limit)?;
+            self.at = begin;
+            let inside = match kind {
+                b'$' | b'=' | b'!' => {
+                    match number(line)? {
+                        -1 if kind == b'$' => {}
+                        length => {
+                            let length = usize::try_from(length).map_err(|_| malformed())?;
+                            self.at = begin
+                                .checked_add(length)
+                                .and_then(|end| end.checked_add(2))
+                                .ok_or_else(malformed)?;
+                            let is_line = kind == b'!';
+                            self.check(self.at, if is_line { length } else { 0 }, &limit)?;
+                        }
+                    }
+                    0
+                }
+                b'*' | b'~' | b'>' => match number(line)? {
+                    -1 => 0,
+                    count => u64::try_from(count).map_err(|_| malformed())?,
+                },
+                b'%' | b'|' => {
+                    let pairs = u64::try_from(number(line)?).map_err(|_| malformed())?;
+                    // An attribute precedes the value that it belongs to.
+                    let more = u64::from(kind == b'|');
+                    pairs
+                        .checked_mul(2)
+                        .and_then(|count| count.checked_add(more))
+                        .ok_or_else(malformed)?
+                }
+                _ => 0,
+            };
+            self.enter(inside, &limit)?;
+        }
+        let length = self.at;
+        if bytes.len() < length {
+            return Ok(None);
+        }
+        *self = Self::default();
+        Ok(Some(length))
+    }
+
+    /// Goes to the values inside of this one, or to the next value if there are none.
+    fn enter(&mut self, inside: u64, limit: &impl Fn() -> Limit) -> Result<(), RedisError> {
+        if inside > 0 {
+            self.values = self.values.saturating_add(inside);
+            if self.values > self.limit.unwrap_or(USUAL).values.into()
+                && self.values > self.limit.insert(limit()).values.into()
+            {
+                return Err(too_large(&format!("{} values", self.values)));
+            }
+            let level =
+                self.missing.get_mut(self.depth).ok_or_else(|| too_large("nested too deeply"))?;
+            // The limit is smaller than the largest `u32`.
+            *level = inside as u32;
+            self.depth += 1;
+            return Ok(());
+        }
+        while self.depth > 0 {
+            let level = &mut self.missing[self.depth - 1];
+            *level -= 1;
+            if *level > 0 {
+                return Ok(());
+            }
+            self.depth -= 1;
+        }
+        self.is_whole = true;
+        Ok(())
+    }
+
+    /// Fails if the reply takes at least so many bytes and that is too many, or if this line is too long.
+    fn check(
+        &mut self,
+        bytes: usize,
+        line: usize,
+        limit: &impl Fn() -> Limit,
+    ) -> Result<(), RedisError> {
+        if line > LINE {
+            return Err(too_large(&format!("a line of more than {LINE} bytes")));
+        }
+        if bytes > self.limit.unwrap_or(USUAL).bytes as usize
+            && bytes > self.limit.insert(limit()).bytes as usize
+        {
+            return Err(too_large(&format!("{bytes} bytes")));
+        }
+        Ok(())
+    }
+}
+
+/// Returns where the next line end begins.
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + bytes[from..].iter().position(|byte| *byte == b'\r')?;
+        if *bytes.get(at + 1)? == b'\n' {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+/// Parses a number as the parser of redis-rs does.
+fn number(line: &[u8]) -> Result<i64, RedisError> {
+    let number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());
+    number.ok_or_else(malformed)
+}
+
+#[cfg(test)]
+mod tests;
