@@ -194,7 +194,7 @@ impl Acquire {
                 self.end(caller, End::Failed(error));
                 return round.finish(None).await;
             }
-            if self.may_try_other_permits(&round, loss) {
+            if self.may_repeat(&round, loss) || self.may_try_other_permits(&round, loss) {
                 driver.detach(async move { round.finish(None).await });
                 continue;
             }

@@ -86,6 +86,15 @@ impl Peer for Node {
         let connection = self.connection.lock().unwrap();
         connection.as_ref().is_some_and(|open| std::ptr::addr_eq(Arc::as_ptr(open), route.as_ptr()))
     }
+
+    fn send_again(
+        self: Arc<Self>,
+        _: Option<Weak<dyn Route>>,
+        request: Arc<Request>,
+        sink: ReplySink,
+    ) {
+        self.send(&PackedRequest::from(request), sink);
+    }
 }
 
 fn sink(fan_out: &mut FanOut, node: &Arc<Node>, request: Request) -> ReplySink {
