@@ -84,7 +84,8 @@ impl Tls {
         let reading = on_thread("quorlock-tls", move || files.read()).map_err(|error| {
             io::Error::other(format!("the files for TLS cannot be read without a thread: {error}"))
         });
-        let config = reading?.await.unwrap_or_else(|| Err("reading the files for TLS panicked".to_owned()));
+        let config =
+            reading?.await.unwrap_or_else(|| Err("reading the files for TLS panicked".to_owned()));
         let connector = TlsConnector::from(Arc::new(config.map_err(io::Error::other)?));
         let no_answer = "TLS: no answer to the handshake: see that the server runs, and that it \
                          speaks TLS on this port";

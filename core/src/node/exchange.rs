@@ -254,8 +254,7 @@ impl Entries {
             }
             RequestState::GivenUp => {
                 let is_late = entry.may_come_late();
-                entry.state =
-                    if is_late { RequestState::Late(None) } else { RequestState::Closed };
+                entry.state = if is_late { RequestState::Late(None) } else { RequestState::Closed };
                 Some(Err(Failure::silent()))
             }
             RequestState::Open | RequestState::Late(_) | RequestState::Closed => None,

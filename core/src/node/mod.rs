@@ -198,7 +198,11 @@ impl Node {
     }
 
     /// Sends a request, or answers it with a failure. Returns the sink if the request has to wait.
-    fn put(self: &Arc<Self>, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
+    fn put(
+        self: &Arc<Self>,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Result<(), ReplySink> {
         let link = match &*self.state.borrow() {
             LinkState::Up(link) => Arc::clone(link),
             LinkState::Idle | LinkState::Connecting | LinkState::Routed(_) => return Err(sink),

@@ -80,8 +80,9 @@ fn under_way(host: &str) -> io::Result<Pending> {
         drop(this);
         found.map_err(|error| (error.kind(), error.to_string()))
     };
-    let found = on_thread("quorlock-lookup", find)
-        .map_err(|error| io::Error::other(format!("the host cannot be looked up without a thread: {error}")))?;
+    let found = on_thread("quorlock-lookup", find).map_err(|error| {
+        io::Error::other(format!("the host cannot be looked up without a thread: {error}"))
+    })?;
     let panicked = || (io::ErrorKind::Other, "the look-up of the host panicked".to_owned());
     let pending = found.map(move |found| found.unwrap_or_else(|| Err(panicked())));
     let pending = pending.boxed().shared();
@@ -107,10 +108,13 @@ impl Drop for UnderWay {
 #[cfg(test)]
 mod tests {
     use super::in_order;
+    use std::net::SocketAddr;
 
     #[test]
     fn families_are_tried_in_turn_and_the_address_that_worked_first() {
-        let all = |addresses: &[&str]| addresses.iter().map(|a| a.parse().expect("an address"));
+        let all = |addresses: &[&str]| -> Vec<SocketAddr> {
+            addresses.iter().map(|address| address.parse().expect("an address")).collect()
+        };
         let [a, b, c] = ["[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1"];
         let (x, y) = ("192.0.2.1:1", "192.0.2.2:1");
         for (found, last, expected) in [
@@ -120,8 +124,7 @@ mod tests {
             (&[x, a, y, b, c], Some("192.0.2.9"), [x, a, y, b, c]),
         ] {
             let last = last.map(|address| address.parse().expect("an address"));
-            let ordered = in_order(all(found).collect(), last);
-            assert_eq!(ordered, all(&expected).collect::<Vec<_>>());
+            assert_eq!(in_order(all(found), last), all(&expected));
         }
         assert!(in_order(Vec::new(), None).is_empty());
     }
