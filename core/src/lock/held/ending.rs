@@ -4,7 +4,7 @@
 //! sends RELEASE. `lease.rs` and `renewer.rs` call it.
 
 use super::{Grant, HeldLease, Requests, UPGRADING, answer_caller};
-use crate::command::answer::{Answered, answer, may_be_applied_later};
+use crate::command::answer::{Answered, answer};
 use crate::command::request::{Given, Request, Subject};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::handover::{self, Leased};
@@ -13,9 +13,8 @@ use crate::lock::watcher::Watcher;
 use crate::node::fanout::Received;
 use crate::runtime::Pending;
 use crate::runtime::clock;
-use crate::runtime::timer::timeout;
+use crate::runtime::timer::sleep;
 use crate::telemetry::events;
-use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorlock_protocol::{self as protocol, Answer, Ended, Moment, NodeSet, Release, Term};
 use std::future::Future;
@@ -201,35 +200,37 @@ impl HeldLease {
                 released.is_some()
             };
             // The nodes where the request failed, and a task tries again.
-            let (mut retried, mut is_decided) = (FuturesUnordered::new(), false);
+            let mut retried = FuturesUnordered::new();
             let mut unanswered = NodeSet::EMPTY;
-            while let Some(Received { node, answered, is_repeated, .. }) = fan_out.received().await
-            {
-                let is_repeated = is_repeated || may_be_applied_later(&answered);
-                let delivered = match answered {
-                    Err(_) => held.deliver_release(node, &request, node_timeout),
-                    Ok(_) => None,
-                };
-                match delivered {
-                    Some(delivered) => {
-                        unanswered.insert(node);
-                        retried.push(delivered.map(move |delivered| {
-                            let answer = delivered.map(|(answered, was_repeated)| {
-                                once(answer(&answered), is_repeated || was_repeated)
-                            });
-                            (node, answer.unwrap_or(Answer::Unknown))
-                        }));
+            let (mut is_decided, mut has_more) = (false, true);
+            while has_more || !(is_decided || unanswered.is_empty()) {
+                tokio::select! {
+                    biased;
+                    received = fan_out.received(), if has_more => match received {
+                        Some(Received { node, answered: Err(failure), is_repeated, .. }) => {
+                            let was_sent = is_repeated || failure.sent;
+                            match held.deliver_release(node, &request, node_timeout) {
+                                Some(delivered) => {
+                                    unanswered.insert(node);
+                                    retried.push(async move { (node, was_sent, delivered.await) });
+                                }
+                                None => is_decided |= record(node, Answer::Unknown),
+                            }
+                        }
+                        Some(Received { node, answered, is_repeated, .. }) => {
+                            is_decided |= record(node, once(answer(&answered), is_repeated));
+                        }
+                        None => has_more = false,
+                    },
+                    Some((node, was_sent, delivered)) = retried.next() => {
+                        let answer = delivered.map(|(answered, is_repeated)| {
+                            once(answer(&answered), was_sent || is_repeated)
+                        });
+                        unanswered.remove(node);
+                        is_decided |= record(node, answer.unwrap_or(Answer::Unknown));
                     }
-                    None => is_decided |= record(node, once(answer(&answered), is_repeated)),
+                    () = sleep(began.plus(patience).since(clock::now())), if !has_more => break,
                 }
-            }
-            let until = began.plus(patience);
-            while !is_decided
-                && let Ok(Some((node, answer))) =
-                    timeout(until.since(clock::now()), retried.next()).await
-            {
-                unanswered.remove(node);
-                is_decided = record(node, answer);
             }
             for node in unanswered.iter() {
                 record(node, Answer::Unknown);
