@@ -168,7 +168,7 @@ TWO_ADDRESSES = """
 import sys, time, quorlock
 for _ in range(6):
     began = time.monotonic()
-    with quorlock.Client(sys.argv[1], wait=0) as client, client.lock("r"):
+    with quorlock.Client(sys.argv[1:], wait=0) as client, client.lock("r"):
         print(time.monotonic() - began)
 """
 
