@@ -12,8 +12,9 @@ drop_replies  Commands go through, replies are dropped. TCP never delivers a str
 lose_reply    Once: the next reply to a command forwarded after the mode was set is lost, and its
               connection is closed on both sides. Then the mode is "pass" again. Replies to earlier
               commands are delivered. Pub/sub messages do not count as replies.
-lose_command  Once: the next command is lost, and its connection is closed on both sides, as if the server
-              had closed it before. Then the mode is "pass" again. Pub/sub commands do not count.
+lose_command  Once: the next command is lost, and its connection is closed on both sides, as if the
+              server had closed it before. Then the mode is "pass" again. Pub/sub commands do not
+              count.
 hold          Nothing goes through in either direction, including the end of a connection. The proxy
               keeps the traffic, and passes it on in order when the mode changes.
 hold_commands, hold_replies

@@ -35,7 +35,7 @@ def run(command: dict[str, Any]) -> Any:
 for line in sys.stdin:
     try:
         answer = {"ok": run(json.loads(line))}
-    except quorlock.LockError as error:
-        answer = {"error": error.code, "nodes": [str(node) for node in error.nodes]}
+    except quorlock.QuorlockError as error:
+        answer = {"error": type(error).__name__, "nodes": str(error)}
     print(json.dumps(answer), flush=True)
 client.close()

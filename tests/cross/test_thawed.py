@@ -1,11 +1,14 @@
-"""A process that is suspended while the servers close its connections, and then resumed, as a laptop or a function
-instance is."""
+"""A process that is suspended while the servers close its connections, and then resumed.
+
+A laptop and the instance of a serverless function are suspended in this way.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +25,8 @@ def python_holder(urls: list[str]) -> Holder:
 
 
 def is_stopped(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] == "T"
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "T"
 
 
 def thawed(holder: Holder, servers: list[Server], **command: Any) -> Any:

@@ -219,7 +219,9 @@ def test_waiting_releases_the_gil(client: quorlock.Client) -> None:
     assert iterations > 100
 
 
-def test_a_lost_reply_costs_no_error_and_leaves_no_key(start_servers: Callable[..., Servers]) -> None:
+def test_a_lost_reply_costs_no_error_and_leaves_no_key(
+    start_servers: Callable[..., Servers],
+) -> None:
     servers = start_servers(3)
     proxies = [servers.proxy(index) for index in range(2)]
     urls = [proxy.url for proxy in proxies] + [servers[2].url]
