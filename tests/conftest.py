@@ -57,7 +57,7 @@ def skewed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def hanging(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of a library that, when preloaded, lets the look-up of the host hangs.test hang."""
+    """The path of a library that, when preloaded, changes how some hosts are looked up."""
     return build_library("hanging.c", tmp_path_factory.mktemp("hanging"))
 
 

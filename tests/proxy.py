@@ -12,6 +12,9 @@ drop_replies  Commands go through, replies are dropped. TCP never delivers a str
 lose_reply    Once: the next reply to a command forwarded after the mode was set is lost, and its
               connection is closed on both sides. Then the mode is "pass" again. Replies to earlier
               commands are delivered. Pub/sub messages do not count as replies.
+lose_command  Once: the next command is lost, and its connection is closed on both sides, as if the
+              server had closed it before. Then the mode is "pass" again. Pub/sub commands do not
+              count.
 hold          Nothing goes through in either direction, including the end of a connection. The proxy
               keeps the traffic, and passes it on in order when the mode changes.
 hold_commands, hold_replies
@@ -40,6 +43,7 @@ Mode = Literal[
     "pass",
     "drop_replies",
     "lose_reply",
+    "lose_command",
     "hold",
     "hold_commands",
     "hold_replies",
@@ -203,6 +207,8 @@ class _Link:
         replies_pass = self._proxy.mode not in ("hold", "hold_replies")
         while commands_pass and self._server.transport is not None and self.client.inbox:
             self._pass_up(self.client.inbox.popleft()[1])
+            if self._closed:
+                return
         while replies_pass and self._server.inbox and not self._closed:
             due = self._server.inbox[0][0]
             if due > self._loop.time():
@@ -213,6 +219,10 @@ class _Link:
     def _pass_up(self, message: bytes) -> None:
         if not message:
             self._server.send_end()
+            return
+        if self._proxy.mode == "lose_command" and _counts(message):
+            self._proxy._mode = "pass"
+            self.cut()
             return
         self._server.send(message)
         self._proxy.bytes_up += len(message)

@@ -44,6 +44,13 @@ class Holder:
         self._process.stdin.close()
         self._process.wait(60)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -160,3 +162,48 @@ def test_a_name_service_that_hangs_costs_one_thread_for_each_name(hanging: str) 
     )
     assert done.stdout.startswith("1 "), done.stdout
     assert "50 ms" in done.stdout
+
+
+TWO_ADDRESSES = """
+import sys, time, quorlock
+for _ in range(6):
+    began = time.monotonic()
+    with quorlock.Client(sys.argv[1:], wait=0) as client, client.lock("r"):
+        print(time.monotonic() - began)
+"""
+
+
+def test_the_next_address_is_tried_if_the_first_one_drops_packets(
+    start_servers: Callable[..., Servers], hanging: str
+) -> None:
+    [server] = start_servers(1)
+    with black_hole(("127.0.0.9", server.port)):
+        done = subprocess.run(
+            [sys.executable, "-c", TWO_ADDRESSES, f"redis://two.test:{server.port}"],
+            env=os.environ | {"LD_PRELOAD": hanging},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    first, *others = map(float, done.stdout.split())
+    assert first >= 0.25
+    assert min(others) < 0.25, "it does not remember which address worked"
+
+
+@contextlib.contextmanager
+def black_hole(address: tuple[str, int]) -> Iterator[None]:
+    """An address that drops what is sent to it: the queue of its listener is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(address)
+        listener.listen(0)
+        is_full = False
+        while not is_full:
+            client = stack.enter_context(socket.socket())
+            client.settimeout(0.2)
+            try:
+                client.connect(address)
+            except TimeoutError:
+                is_full = True
+        yield

@@ -219,7 +219,9 @@ def test_waiting_releases_the_gil(client: quorlock.Client) -> None:
     assert iterations > 100
 
 
-def test_a_lost_reply_leaves_no_key(start_servers: Callable[..., Servers]) -> None:
+def test_a_lost_reply_costs_no_error_and_leaves_no_key(
+    start_servers: Callable[..., Servers],
+) -> None:
     servers = start_servers(3)
     proxies = [servers.proxy(index) for index in range(2)]
     urls = [proxy.url for proxy in proxies] + [servers[2].url]
@@ -230,8 +232,9 @@ def test_a_lost_reply_leaves_no_key(start_servers: Callable[..., Servers]) -> No
         wait_until(lambda: is_free(servers, "warm"))
         for proxy in proxies:
             proxy.mode = "lose_reply"
-        with pytest.raises(quorlock.QuorumError):
-            client.lock("r", wait=0, ttl=60).acquire()
+        # The nodes have granted it, but only the repetition counts.
+        with client.lock("r", wait=0, ttl=60) as lease:
+            wait_until(lambda: all(server.command("GET", "r") == lease.token for server in servers))
         wait_until(lambda: is_free(servers, "r"))
         with client.lock("r"):
             pass

@@ -6,6 +6,8 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from nodes import keys
@@ -109,3 +111,62 @@ def test_the_doctor_reports_encryption_and_missing_verification(start_servers: S
             finding.level == "warning" and "insecure" in finding.message + finding.advice
             for finding in diagnosis.nodes[0].findings
         ), str(diagnosis)
+
+
+def test_files_are_read_for_each_connection(start_servers: Start, tmp_path: Path) -> None:
+    """As in Kubernetes, a file is replaced by changing a symbolic link."""
+    servers = start_servers(1, tls="valid", client_certificates=True)
+    [server] = servers
+    parameters = dict(parse_qsl(server.tls_query.removeprefix("?")))
+    for name in parameters:
+        link(tmp_path / name, parameters[name])
+    query = urlencode({name: tmp_path / name for name in parameters})
+    url = f"{server.url.partition('?')[0]}?{query}"
+    with quorlock.Client([url], wait=0, ttl=600) as client:
+        lease = client.lock("held").acquire()
+        for name, path in parameters.items():
+            broken = tmp_path / "broken"
+            broken.write_text("the rotation is under way")
+            link(tmp_path / name, broken)
+            server.command("CLIENT", "KILL", "TYPE", "normal")
+            wait_until(partial(fails_by, client, f"{name}={tmp_path / name}"))
+            link(tmp_path / name, path)
+            wait_until(partial(is_locked_by, client))
+        lease.extend()
+        assert lease.release()
+
+
+def link(name: Path, target: str | Path) -> None:
+    new = name.with_suffix(".new")
+    new.symlink_to(target)
+    new.replace(name)
+
+
+def fails_by(client: quorlock.Client, cause: str) -> bool:
+    try:
+        client.lock("r").acquire().release()
+    except quorlock.QuorumError as error:
+        return cause in error.nodes[0].detail
+    return False
+
+
+def is_locked_by(client: quorlock.Client) -> bool:
+    try:
+        return client.lock("r").acquire().release()
+    except quorlock.QuorumError:
+        return False
+
+
+def test_an_authority_can_be_replaced_while_a_client_runs(
+    start_servers: Start, tmp_path: Path
+) -> None:
+    servers = start_servers(3, tls="valid")
+    certificates = servers[0].settings.certificates
+    assert certificates
+    bundle = tmp_path / "ca.pem"
+    link(bundle, certificates.describe()["other_ca"])
+    urls = [f"{url.partition('?')[0]}?cacert={bundle}" for url in servers.urls]
+    with quorlock.Client(urls, wait=0) as client:
+        wait_until(partial(fails_by, client, "nobody who is trusted"))
+        link(bundle, certificates.ca)
+        wait_until(partial(is_locked_by, client))

@@ -188,6 +188,20 @@ impl Round {
         self.grants().map(|(node, _)| node).collect()
     }
 
+    /// Whether another round could win at once although this one is lost. `lost` are the nodes whose connection turned
+    /// out to be closed before they answered: they have probably not received the request, and a majority may be
+    /// possible with them.
+    ///
+    /// The ACQUIRE itself must not be sent again, because the node may have applied it: a node must apply an ACQUIRE
+    /// once. The other round has a fresh token, and its requests follow the undo of this one.
+    pub fn could_win_again(&self, lost: NodeSet) -> bool {
+        let may_grant = |node: &usize| {
+            lost.contains(*node)
+                || self.votes[*node].is_none_or(|vote| matches!(vote, Vote::Granted { .. }))
+        };
+        !lost.is_empty() && (0..self.votes.len()).filter(may_grant).count() >= self.quorum.size()
+    }
+
     /// Handles one event that the caller learned of at `now`.
     ///
     /// # Panics

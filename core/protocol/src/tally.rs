@@ -13,6 +13,14 @@ pub enum Answer {
     Unknown,
 }
 
+impl Answer {
+    /// Converts an answer to a RELEASE that was sent a second time, because the first copy was not answered. `No`
+    /// becomes `Unknown`: the first copy may have deleted the key.
+    pub fn repeated(self) -> Self {
+        if self == Self::No { Self::Unknown } else { self }
+    }
+}
+
 /// A node's answer to HEAL, which repairs a lost key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Healed {

@@ -73,13 +73,15 @@ pub struct Waiting {
     delay: RetryDelay,
     outage_since: Option<Moment>,
     before: Option<u64>,
+    /// Whether the round under way repeats the one before.
+    is_repeating: bool,
 }
 
 impl Waiting {
     /// Creates a wait that begins at `now`. `wait` is `None` to wait for ever, zero for a single round.
     pub fn new(now: Moment, wait: Option<Duration>, patience: Duration, delay: RetryDelay) -> Self {
         let (deadline, outage_since, before) = (wait.map(|wait| now.plus(wait)), None, None);
-        Self { deadline, patience, delay, outage_since, before }
+        Self { deadline, patience, delay, outage_since, before, is_repeating: false }
     }
 
     /// Records how many waiters are before this one in the nodes' queues; `None` if it is not in them.
@@ -97,9 +99,17 @@ impl Waiting {
         self.outage_since
     }
 
+    /// Decides whether another round follows a lost one at once, even if `wait` is zero. `could_win` is
+    /// [`Round::could_win_again`](crate::Round::could_win_again). A round that repeats another one is not repeated.
+    pub fn repeats(&mut self, could_win: bool) -> bool {
+        self.is_repeating = could_win && !self.is_repeating;
+        self.is_repeating
+    }
+
     /// Decides at `now` what follows a round that began at `started` and was lost to `loss`. `random` must
     /// be uniformly distributed over all of `u32`.
     pub fn after(&mut self, now: Moment, started: Moment, loss: Loss, random: u32) -> Next {
+        self.is_repeating = false;
         let mut delay = self.delay.draw(random);
         let last = match loss {
             Loss::Contended { free_in } => {

@@ -37,6 +37,12 @@ impl Failure {
         Self { outcome: NodeOutcome::Refused, detail: detail.into(), sent: true }
     }
 
+    /// Creates the failure of a request that got no answer on a connection that was idle before, and is replaced.
+    pub(crate) fn silent() -> Self {
+        let detail = "its connection had been idle, and does not answer any more".to_owned();
+        Self { outcome: NodeOutcome::Disconnected, detail, sent: true }
+    }
+
     /// Creates the failure of an action (`what`) that was not done within `limit`. `sent`: whether
     /// the node may have received a request.
     pub(crate) fn timeout(what: &str, limit: Duration, sent: bool) -> Self {
@@ -90,6 +96,11 @@ impl Failure {
     /// Whether the server sent what is no answer of a Redis or Valkey server, or more than it was asked for.
     pub(crate) fn is_nonsense(&self) -> bool {
         self.is_transport() && self.detail.contains(NONSENSE)
+    }
+
+    /// Whether the connection ended before the answer.
+    pub(crate) fn is_lost_connection(&self) -> bool {
+        self.outcome == NodeOutcome::Disconnected
     }
 
     /// Whether the connection failed, as opposed to the node answering with an error.

@@ -178,6 +178,38 @@ impl Request {
         }
     }
 
+    /// Whether the request may be sent a second time if the answer to the first copy was lost: applied twice, it has the
+    /// same effect. A node must apply an ACQUIRE or TRANSFER once (see `Round::could_win_again`), a HEAL is followed by
+    /// others, a message must not be heard twice, and a waiter may have left the queue that a ticket is for.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        match self {
+            Self::GiveBack(_)
+            | Self::Downgrade { .. }
+            | Self::Raise { .. }
+            | Self::Extend(_)
+            | Self::Release { ticket: None, .. }
+            | Self::Exists(_)
+            | Self::Inspect(_)
+            | Self::InspectPermits { .. }
+            | Self::List { .. } => true,
+            Self::Acquire { .. }
+            | Self::Transfer { .. }
+            | Self::Release { ticket: Some(_), .. }
+            | Self::Heal(_)
+            | Self::Forget(_)
+            | Self::Publish { .. } => false,
+        }
+    }
+
+    /// Returns the request to send again later. A RELEASE carries no ticket then, because the waiter may have left
+    /// meanwhile, and keeps the keys for the time that is left.
+    pub(crate) fn again(self: &Arc<Self>) -> Arc<Self> {
+        match &**self {
+            Self::Release { subject, turns, .. } => Arc::new(Self::release(subject, *turns)),
+            _ => Arc::clone(self),
+        }
+    }
+
     /// The slot of its keys in a Redis Cluster, where all keys of a request share one slot.
     pub(crate) fn slot(&self) -> u16 {
         let keys = match self {

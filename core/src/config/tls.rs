@@ -3,7 +3,7 @@
 //! Owns everything that depends on rustls. `endpoint.rs` makes a [`Tls`] from a URL;
 //! `transport/socket.rs` encrypts connections with it. It does not open connections.
 
-use crate::runtime::fork::PerProcess;
+use crate::runtime::threads::on_thread;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -28,15 +28,24 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The URL parameters for encryption, named as in redis-cli.
 pub(crate) const PARAMETERS: [&str; 4] = ["cacert", "cert", "key", "insecure"];
 
-/// A TLS configuration. Creating it reads all files; connecting reads none.
+/// How connections are encrypted. Creating it checks all files; each connection reads them again, since certificates are
+/// renewed while programs run.
 #[derive(Clone)]
 pub(crate) struct Tls {
-    config: Arc<ClientConfig>,
-    is_verified: bool,
+    files: Arc<Files>,
+}
+
+/// The files with certificates.
+struct Files {
+    /// `None`: the certificates that the system trusts.
+    cacert: Option<String>,
+    /// The certificate of the client, and its key.
+    client: Option<(String, String)>,
+    is_insecure: bool,
 }
 
 impl Tls {
-    /// Builds a configuration from URL parameters, which `take` returns by name. Fails with the
+    /// Checks the URL parameters, which `take` returns by name, and reads the files that they name. Fails with the
     /// reason.
     pub(crate) fn new(mut take: impl FnMut(&str) -> Option<String>) -> Result<Self, String> {
         let [cacert, cert, key, insecure] = PARAMETERS.map(&mut take);
@@ -45,52 +54,25 @@ impl Tls {
             Some("true") => true,
             Some(_) => return Err("insecure must be true or false".to_owned()),
         };
-        let provider = Arc::new(ring::default_provider());
-        let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
-        let config = config.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-        let config = match (cacert, is_insecure) {
-            (Some(_), true) => {
-                return Err("cacert and insecure=true contradict each other".to_owned());
-            }
-            (None, true) => {
-                let any_certificate = Arc::new(AnyCertificate(provider));
-                config.dangerous().with_custom_certificate_verifier(any_certificate)
-            }
-            (Some(path), false) => config.with_root_certificates(trusted(&path)?),
-            (None, false) => config.with_root_certificates(system_roots()?),
-        };
-        let mut config = match (cert, key) {
-            (None, None) => config.with_no_client_auth(),
-            (Some(cert), Some(key)) => {
-                let chain = certificates("cert", &cert)?;
-                let secret = PrivateKeyDer::from_pem_file(&key);
-                let secret = secret.map_err(|error| match error {
-                    PemError::NoItemsFound => {
-                        format!("key={key}: no private key is in it (PEM, without a passphrase)")
-                    }
-                    error => unreadable("key", &key, &error),
-                })?;
-                config.with_client_auth_cert(chain, secret).map_err(|error| match error {
-                    Error::InconsistentKeys(_) => {
-                        format!("key={key} is not the key of the certificate in cert={cert}")
-                    }
-                    error => format!("cert={cert} and key={key} cannot be used: {error}"),
-                })?
-            }
+        if cacert.is_some() && is_insecure {
+            return Err("cacert and insecure=true contradict each other".to_owned());
+        }
+        let client = match (cert, key) {
+            (None, None) => None,
+            (Some(cert), Some(key)) => Some((cert, key)),
             _ => return Err("cert and key belong together: give both or neither".to_owned()),
         };
-        // Connections are few and long-lived, so session resumption gains little. Its cache also
-        // has a mutex, which another thread might hold during a fork.
-        config.resumption = Resumption::disabled();
-        Ok(Self { config: Arc::new(config), is_verified: !is_insecure })
+        let files = Files { cacert, client, is_insecure };
+        files.read()?;
+        Ok(Self { files: Arc::new(files) })
     }
 
     /// Whether the server's certificate is verified.
     pub(crate) fn is_verified(&self) -> bool {
-        self.is_verified
+        !self.files.is_insecure
     }
 
-    /// Performs the TLS handshake on a connection to this host.
+    /// Performs the TLS handshake on a connection to this host, with the files as they are now.
     pub(crate) async fn connect<S>(&self, host: &str, socket: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -99,7 +81,14 @@ impl Tls {
         let host = host.split('%').next().unwrap_or(host);
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| io::Error::other(format!("{host} is no name of a host")))?;
-        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let files = Arc::clone(&self.files);
+        // A file system may hang, so that takes a thread of its own.
+        let reading = on_thread("quorlock-tls", move || files.read()).map_err(|error| {
+            io::Error::other(format!("the files for TLS cannot be read without a thread: {error}"))
+        });
+        let config =
+            reading?.await.unwrap_or_else(|| Err("reading the files for TLS panicked".to_owned()));
+        let connector = TlsConnector::from(Arc::new(config.map_err(io::Error::other)?));
         let no_answer = "TLS: no answer to the handshake: see that the server runs, and that it \
                          speaks TLS on this port";
         match timeout(HANDSHAKE, connector.connect(name, socket)).await {
@@ -111,6 +100,46 @@ impl Tls {
             // rest, so the handshake times out.
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, no_answer)),
         }
+    }
+}
+
+impl Files {
+    /// Builds the configuration of a connection from the files. Fails with the reason, which names the file.
+    fn read(&self) -> Result<ClientConfig, String> {
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let config = config.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
+        let config = match &self.cacert {
+            _ if self.is_insecure => {
+                let any_certificate = Arc::new(AnyCertificate(provider));
+                config.dangerous().with_custom_certificate_verifier(any_certificate)
+            }
+            Some(path) => config.with_root_certificates(trusted(path)?),
+            None => config.with_root_certificates(system_roots()?),
+        };
+        let mut config = match &self.client {
+            None => config.with_no_client_auth(),
+            Some((cert, key)) => {
+                let chain = certificates("cert", cert)?;
+                let secret = PrivateKeyDer::from_pem_file(key);
+                let secret = secret.map_err(|error| match error {
+                    PemError::NoItemsFound => {
+                        format!("key={key}: no private key is in it (PEM, without a passphrase)")
+                    }
+                    error => unreadable("key", key, &error),
+                })?;
+                config.with_client_auth_cert(chain, secret).map_err(|error| match error {
+                    Error::InconsistentKeys(_) => {
+                        format!("key={key} is not the key of the certificate in cert={cert}")
+                    }
+                    error => format!("cert={cert} and key={key} cannot be used: {error}"),
+                })?
+            }
+        };
+        // Connections are few and long-lived, so session resumption gains little. Its cache also
+        // has a mutex, which another thread might hold during a fork.
+        config.resumption = Resumption::disabled();
+        Ok(config)
     }
 }
 
@@ -188,20 +217,16 @@ fn trusted(path: &str) -> Result<RootCertStore, String> {
 
 /// The root certificates that the operating system trusts.
 fn system_roots() -> Result<RootCertStore, String> {
-    static ROOTS: PerProcess<RootCertStore> = PerProcess::new();
-    let roots = ROOTS.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        // Certificates that cannot be read or parsed are skipped; the handshake then reports an
-        // unknown issuer.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        roots
-    });
+    let mut roots = RootCertStore::empty();
+    // Certificates that cannot be read or parsed are skipped; the handshake then reports an
+    // unknown issuer.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         return Err("no root certificates of this system were found: name the file with the \
                     certificate of the server's authority by cacert=…"
             .to_owned());
     }
-    Ok(roots.clone())
+    Ok(roots)
 }
 
 /// Accepts any certificate. It verifies only that the server has the matching key.

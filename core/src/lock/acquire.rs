@@ -40,6 +40,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio_util::sync::DropGuard;
 
 /// An acquire that is under way.
@@ -180,7 +181,7 @@ impl Acquire {
                 Ok(Outcome::Lost(loss)) => loss,
                 Err(end) => return self.abandon(caller, round, end).await,
             };
-            if loss == Loss::NoQuorum
+            if (loss == Loss::NoQuorum || round.could_win_again())
                 && let Err(end) = self.collect_votes_in_outage(&mut caller, &mut round).await
             {
                 return self.abandon(caller, round, end).await;
@@ -194,8 +195,11 @@ impl Acquire {
                 self.end(caller, End::Failed(error));
                 return round.finish(None).await;
             }
-            if self.may_try_other_permits(&round, loss) {
+            if self.may_repeat(&round, loss) || self.may_try_other_permits(&round, loss) {
                 driver.detach(async move { round.finish(None).await });
+                // The tasks that undo the round run first, so that on each connection the next ACQUIRE follows the
+                // UNDO. It would find the token of this round otherwise.
+                yield_now().await;
                 continue;
             }
             let next = self.after_loss(&round, loss);
@@ -249,7 +253,7 @@ impl Acquire {
     }
 
     /// Waits for the votes that an outage was found without, so that its error reports the nodes
-    /// that are up. Takes no longer than the delay before the next round.
+    /// that are up, and so that grants are undone before the round is repeated. Takes no longer than the delay before the next round.
     async fn collect_votes_in_outage(
         &self,
         caller: &mut Caller,

@@ -227,8 +227,26 @@ impl Driver {
         horizon: Moment,
     ) {
         let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
-        let task = async move { target.deliver(request(), patience, horizon, &closing).await };
-        self.detach(task);
+        self.detach(async move {
+            target.deliver(request(), patience, horizon, &closing).await;
+        });
+    }
+
+    /// Sends a request as [`Driver::deliver`] does. Returns the result of [`Node::deliver`].
+    pub(crate) fn delivered(
+        &self,
+        node: usize,
+        request: Request,
+        patience: Duration,
+        horizon: Moment,
+    ) -> oneshot::Receiver<Option<(Answered, bool)>> {
+        let (sender, delivered) = oneshot::channel();
+        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
+        self.detach(async move {
+            // Fails if nobody waits any more.
+            let _ = sender.send(target.deliver(request, patience, horizon, &closing).await);
+        });
+        delivered
     }
 
     /// Sends two requests to one node as [`Driver::deliver`] does, the second one after the node has answered the

@@ -135,6 +135,12 @@ impl RunningRound {
         Outcome::Lost(Loss::NoQuorum)
     }
 
+    /// Whether the round was lost because connections turned out to be closed, and another one could win at once.
+    pub(crate) fn could_win_again(&self) -> bool {
+        let is_lost = |node: &usize| matches!(&self.answers[*node], Some(Err(failure)) if failure.is_lost_connection());
+        self.round.could_win_again((0..self.answers.len()).filter(is_lost).collect())
+    }
+
     /// Returns the nodes that have granted this round's token so far.
     pub(crate) fn granted(&self) -> NodeSet {
         self.round.granted()
@@ -305,7 +311,7 @@ impl RunningRound {
             Some((node, answered)) = self.raises.next() => {
                 Some(Event::Raised { node, stored: matches!(answered, Ok(Reply::Yes)) })
             }
-            Some(Received { node, answered, in_order }) = self.votes.received() => {
+            Some(Received { node, answered, in_order, .. }) = self.votes.received() => {
                 if let Ok(
                     Reply::Held(Refusal { clock, .. })
                     | Reply::NotTransferred(Elsewhere { clock, .. })

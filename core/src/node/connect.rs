@@ -19,12 +19,20 @@ use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::events;
 use crate::transport::handshake::ServerInfo;
 use crate::transport::login::within;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use quorlock_protocol::Moment;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// After this many timeouts in a row, the connection is considered stuck and is replaced.
 const STUCK_AFTER: u32 = 3;
+
+/// After so long without an answer, a connection is idle.
+const IDLE: Duration = Duration::from_secs(1);
+/// The first request on an idle connection may take this many times as long as the last one, but at least
+/// [`SHORTEST_DOUBT`], before another connection is opened.
+const USUAL_LATENCIES: u32 = 4;
+const SHORTEST_DOUBT: Duration = Duration::from_millis(20);
 
 impl Node {
     /// Records that a request got no answer within `waited`.
@@ -42,16 +50,34 @@ impl Node {
                 self.health.failed(self.address(), &failure);
             }
         } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
-            runtime::detach(Arc::clone(self).replace(Arc::clone(link)));
+            runtime::detach(Arc::clone(self).replace(Arc::clone(link), clock::now()));
         }
     }
 
-    /// Opens a second connection while this one may be stuck, and switches to it. Three timeouts would take too long for
-    /// a lease that is renewed only twice before it ends.
+    /// Replaces the connection if it was idle and the request that is sent now is not answered soon. While it was
+    /// idle, a firewall may have forgotten it: then no error ever tells that nothing passes any more.
+    pub(super) fn doubt_if_idle(self: &Arc<Self>, link: &Arc<Link>) {
+        let now = clock::now();
+        if now.since(link.heard()) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (node, link) = (Arc::clone(self), Arc::clone(link));
+        runtime::detach(async move {
+            sleep((link.latency() * USUAL_LATENCIES).max(SHORTEST_DOUBT)).await;
+            if link.heard() > now {
+                link.is_doubted.store(false, Ordering::Relaxed);
+            } else {
+                node.replace(link, now).await;
+            }
+        });
+    }
+
+    /// Opens a second connection while this one, which was silent since `asked`, may be stuck, and switches to it unless
+    /// it answers meanwhile. Three timeouts would take too long for a lease that is renewed only twice before it ends.
     ///
     /// If the server itself is stuck, opening fails. The node then keeps the first connection, on which the server
     /// answers as soon as it continues.
-    async fn replace(self: Arc<Self>, link: Arc<Link>) {
+    async fn replace(self: Arc<Self>, link: Arc<Link>, asked: Moment) {
         let mut state = self.state.subscribe();
         let opened = tokio::select! {
             biased;
@@ -72,6 +98,9 @@ impl Node {
             }
             Err(_) => return,
         };
+        if link.heard() > asked {
+            return;
+        }
         // Nothing may be awaited before this: `keep_checking` of the new connection ends if the node uses another one.
         let is_replaced = self.state.send_if_modified(|state| {
             let is_current = state.is(&link);
@@ -221,12 +250,12 @@ impl Node {
             }
         };
         let connection = NodeConnection::open(&self.endpoint.target, on_broken).await?;
+        let asked = clock::now();
         let info = connection.prepare().await?;
         self.record_server_info(info)?;
-        let (since, timeouts, is_doubted) =
-            (clock::now(), AtomicU32::new(0), AtomicBool::new(false));
         let owner = self.owner.clone().map(|owner| owner as Weak<dyn Cluster>);
-        let link = Arc::new(Link { connection, id, since, timeouts, is_doubted, owner });
+        let now = clock::now();
+        let link = Arc::new(Link::new(connection, id, now, now.since(asked), owner));
         if self.guard.is_some() || link.connection.uses_sentinels() {
             let (node, link) = (Arc::downgrade(self), Arc::downgrade(&link));
             runtime::serve(move || keep_checking(Weak::clone(&node), Weak::clone(&link)));

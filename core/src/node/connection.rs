@@ -22,6 +22,7 @@ use futures_util::future::FutureExt;
 use redis::RedisError;
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// A connection that any thread may send requests on.
@@ -121,10 +122,17 @@ impl NodeConnection {
         Ok(Some(info))
     }
 
-    /// Fails the requests in flight whose late answers do not matter.
+    /// Gives up the requests in flight. The connection stays open for those whose late answers matter; the others fail.
     pub(crate) fn give_up(&self) {
         if let Self::Redis(redis) = self {
-            redis.connection.give_up(ReplySink::creates);
+            let mut wakers = Vec::new();
+            redis.connection.give_up(|sink| {
+                let given_up = sink.give_up();
+                let is_needed = given_up.is_some();
+                wakers.extend(given_up.flatten());
+                is_needed
+            });
+            wakers.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -176,12 +184,12 @@ impl NodeConnection {
                 redis.connection.send(packed_request.bytes(), packed_request.request.limit(), sink)
             }
             Self::Memory(connection) => {
-                connection.ask(&packed_request.request, |answered| sink.answer(answered));
+                connection.ask(&packed_request.request, |answered| sink.take(answered));
                 Ok(())
             }
             #[cfg(test)]
             Self::Simulated(connection) => {
-                connection.ask(&packed_request.request, Box::new(|answered| sink.answer(answered)));
+                connection.ask(&packed_request.request, Box::new(|answered| sink.take(answered)));
                 Ok(())
             }
         }

@@ -44,6 +44,14 @@ pub(crate) trait Peer: Send + Sync {
 
     /// Whether requests are now sent on this connection.
     fn uses(&self, route: &Weak<dyn Route>) -> bool;
+
+    /// Sends a request on the next connection, because the one that it was sent on broke. Must be called on the runtime.
+    fn send_again(
+        self: Arc<Self>,
+        broken: Option<Weak<dyn Route>>,
+        request: Arc<Request>,
+        sink: ReplySink,
+    );
 }
 
 /// The outcome of a request.
@@ -112,6 +120,8 @@ struct Entry {
     was_sent: bool,
     /// Becomes `false` when the request is sent a second time.
     in_order: bool,
+    /// Whether the request was sent a second time although the node may have applied the first copy.
+    is_repeated: bool,
     /// Whether its sink still exists, so that an answer can arrive.
     has_sink: bool,
     state: RequestState,
@@ -132,6 +142,8 @@ impl Entry {
 enum RequestState {
     Open,
     Answered(Answered),
+    /// The connection was replaced because it was silent. The node may still apply the request.
+    GivenUp,
     /// The deadline has passed, but the node may still apply the request. Holds the answer once it
     /// has arrived.
     Late(Option<Answered>),
@@ -139,14 +151,14 @@ enum RequestState {
     Closed,
 }
 
-/// A request that was answered, or whose deadline has passed. In the latter case there is no
-/// answer.
+/// A request that was answered, that was given up, or whose deadline has passed. In the last case there is no answer.
 pub(crate) struct Finished {
     pub(crate) node: Arc<dyn Peer>,
     pub(crate) request: Arc<Request>,
     pub(crate) route: Option<Weak<dyn Route>>,
     pub(crate) was_sent: bool,
     pub(crate) in_order: bool,
+    pub(crate) is_repeated: bool,
     pub(crate) answered: Option<Answered>,
 }
 
@@ -162,9 +174,19 @@ impl InFlight {
     /// Adds a request to `node`. Returns the sink for its answer.
     pub(crate) fn add(self: &Arc<Self>, node: Arc<dyn Peer>, request: Arc<Request>) -> ReplySink {
         let (route, kept, state) = (None, None, RequestState::Open);
-        let (was_sent, in_order, has_sink) = (false, true, true);
+        let (was_sent, in_order, is_repeated, has_sink) = (false, true, false, true);
         let entries = &mut self.lock().entries;
-        entries.push(Entry { node, request, route, kept, was_sent, in_order, has_sink, state });
+        entries.push(Entry {
+            node,
+            request,
+            route,
+            kept,
+            was_sent,
+            in_order,
+            is_repeated,
+            has_sink,
+            state,
+        });
         let entry = entries.len() - 1;
         ReplySink { in_flight: Arc::clone(self), entry, hops: 0, has_answered: false }
     }
@@ -172,7 +194,9 @@ impl InFlight {
     /// Removes and returns an answered request; `None` if no request is open any more.
     pub(crate) fn take_answered(&self, waker: &Waker) -> Poll<Option<Finished>> {
         let mut in_flight = self.lock();
-        if let Some(taken) = in_flight.take(|state| matches!(state, RequestState::Answered(_))) {
+        let is_over =
+            |state: &_| matches!(state, RequestState::Answered(_) | RequestState::GivenUp);
+        if let Some(taken) = in_flight.take(is_over) {
             return Poll::Ready(Some(taken));
         }
         if !in_flight.entries.iter().any(Entry::is_open) {
@@ -228,6 +252,11 @@ impl Entries {
                 entry.state = RequestState::Late(None);
                 None
             }
+            RequestState::GivenUp => {
+                let is_late = entry.may_come_late();
+                entry.state = if is_late { RequestState::Late(None) } else { RequestState::Closed };
+                Some(Err(Failure::silent()))
+            }
             RequestState::Open | RequestState::Late(_) | RequestState::Closed => None,
         };
         Some(Finished {
@@ -236,6 +265,7 @@ impl Entries {
             route: entry.route.take(),
             was_sent: entry.was_sent,
             in_order: entry.in_order,
+            is_repeated: entry.is_repeated,
             answered,
         })
     }
@@ -265,10 +295,37 @@ impl ReplySink {
         }
     }
 
-    /// Whether the answer matters even after its deadline.
-    pub(crate) fn creates(&self) -> bool {
-        let in_flight = self.in_flight.lock();
-        in_flight.entries.get(self.entry).is_some_and(|entry| entry.request.creates())
+    /// Gives up a request that may create keys, because its connection was replaced. The sink still takes a late answer.
+    /// Returns the waker to wake then; `None` in the outer option if the request creates no keys.
+    pub(crate) fn give_up(&self) -> Option<Option<Waker>> {
+        let mut in_flight = self.in_flight.lock();
+        let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.request.creates());
+        let entry = entry?;
+        if !entry.is_open() {
+            return Some(None);
+        }
+        entry.state = RequestState::GivenUp;
+        Some(in_flight.waker.take())
+    }
+
+    /// Handles the end of the connection before an answer: sends the request once more on the node's next connection
+    /// if it may be repeated, or else answers with the failure.
+    pub(crate) fn lost(self, failure: Failure) {
+        let again = {
+            let mut in_flight = self.in_flight.lock();
+            let entry = in_flight.entries.get_mut(self.entry);
+            let entry = entry.filter(|entry| {
+                entry.is_open() && !entry.is_repeated && entry.request.may_be_repeated()
+            });
+            entry.map(|entry| {
+                entry.is_repeated = true;
+                (Arc::clone(&entry.node), entry.route.take(), entry.request.again())
+            })
+        };
+        match again {
+            Some((node, broken, request)) => node.send_again(broken, request, self),
+            None => self.answer(Err(failure)),
+        }
     }
 
     /// Counts a redirection or another unknown script. Returns `false` if there were too many.
@@ -307,6 +364,14 @@ impl ReplySink {
         Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
     }
 
+    /// Delivers the answer of a node that is no server, or the end of the connection to it.
+    pub(crate) fn take(self, answered: Answered) {
+        match answered {
+            Err(failure) if failure.outcome == NodeOutcome::Disconnected => self.lost(failure),
+            answered => self.answer(answered),
+        }
+    }
+
     pub(crate) fn answer(self, answered: Answered) {
         self.answer_to(|_| answered);
     }
@@ -323,6 +388,10 @@ impl ReplySink {
                     entry.state = RequestState::Answered(answered(&entry.request))
                 }
                 RequestState::Late(late) => *late = Some(answered(&entry.request)),
+                // It came in time after all.
+                RequestState::GivenUp => {
+                    entry.state = RequestState::Answered(answered(&entry.request));
+                }
                 RequestState::Answered(_) | RequestState::Closed => return,
             }
             (entry.kept.take(), in_flight.waker.take())
@@ -372,6 +441,7 @@ impl Receive for ReplySink {
             Err(error) => match self.open_request() {
                 Some((route, request)) => route.refused(&request, &error, self),
                 // The request is no longer open, or its connection is gone.
+                None if error.is_io_error() => self.lost(failure(&error, true)),
                 None => self.answer(Err(failure(&error, true))),
             },
         }

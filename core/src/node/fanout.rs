@@ -40,6 +40,8 @@ pub(crate) struct Received {
     /// Unknown, and so `false`, if the request was sent twice or if the node uses another
     /// connection by now.
     pub(crate) in_order: bool,
+    /// Whether the request was sent a second time although the node may have applied the first copy.
+    pub(crate) is_repeated: bool,
 }
 
 impl FanOut {
@@ -121,7 +123,7 @@ impl FanOut {
                 }
             }
         };
-        let Finished { node, request, route, was_sent, in_order, answered } = taken;
+        let Finished { node, request, route, was_sent, in_order, is_repeated, answered } = taken;
         let in_order =
             in_order && answered.is_some() && route.as_ref().is_some_and(|route| node.uses(route));
         // For a request that had to wait for its connection, this includes the wait.
@@ -132,7 +134,7 @@ impl FanOut {
         let patience = self.patience;
         let done = Done { request: &request, began, took, patience, route, answered };
         let answered = node.answered(done);
-        Poll::Ready(Some(Received { node: position, answered, in_order }))
+        Poll::Ready(Some(Received { node: position, answered, in_order, is_repeated }))
     }
 }
 

@@ -13,8 +13,9 @@ use crate::transport::cluster::Redirect;
 use quorlock_protocol::Moment;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) enum LinkState<N> {
@@ -48,8 +49,59 @@ pub(crate) struct Link {
     pub(super) timeouts: AtomicU32,
     /// Whether another connection is being opened that may replace this one.
     pub(super) is_doubted: AtomicBool,
+    /// When a request was last answered in time, in nanoseconds since the origin of the clock.
+    heard: AtomicU64,
+    /// How long that answer took, in nanoseconds.
+    latency: AtomicU64,
     /// The cluster that the server belongs to, if any.
     pub(super) owner: Option<Weak<dyn Cluster>>,
+}
+
+impl Link {
+    /// A connection that was opened at `since`, after an exchange that took `latency`.
+    pub(super) fn new(
+        connection: NodeConnection,
+        id: Arc<()>,
+        since: Moment,
+        latency: Duration,
+        owner: Option<Weak<dyn Cluster>>,
+    ) -> Self {
+        let link = Self {
+            connection,
+            id,
+            since,
+            timeouts: AtomicU32::new(0),
+            is_doubted: AtomicBool::new(false),
+            heard: AtomicU64::new(0),
+            latency: AtomicU64::new(0),
+            owner,
+        };
+        link.answered(since, latency);
+        link
+    }
+
+    /// Records an answer at `now` that took `latency`.
+    pub(super) fn answered(&self, now: Moment, latency: Duration) {
+        self.timeouts.store(0, Ordering::Relaxed);
+        self.heard.store(nanos(now.since(ORIGIN)), Ordering::Relaxed);
+        self.latency.store(nanos(latency), Ordering::Relaxed);
+    }
+
+    /// When a request was last answered in time; at first, when the connection was opened.
+    pub(super) fn heard(&self) -> Moment {
+        Moment::from_origin(Duration::from_nanos(self.heard.load(Ordering::Relaxed)))
+    }
+
+    /// How long the last answer took.
+    pub(super) fn latency(&self) -> Duration {
+        Duration::from_nanos(self.latency.load(Ordering::Relaxed))
+    }
+}
+
+const ORIGIN: Moment = Moment::from_origin(Duration::ZERO);
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Route for Link {
@@ -72,8 +124,10 @@ impl Route for Link {
             }
             _ => Some(sink),
         };
-        if let Some(sink) = unsent {
-            sink.answer(Err(self.connection.failure(error)));
+        match unsent {
+            Some(sink) if error.is_io_error() => sink.lost(self.connection.failure(error)),
+            Some(sink) => sink.answer(Err(self.connection.failure(error))),
+            None => {}
         }
     }
 }

@@ -34,6 +34,7 @@ use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
 use crate::node::fanout::FanOut;
 use crate::node::health::Health;
 use crate::node::identity::Identities;
+use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::deadline::Deadlines;
 use crate::runtime::timer::{sleep, timeout};
@@ -203,7 +204,11 @@ impl Node {
     }
 
     /// Sends a request, or answers it with a failure. Returns the sink if the request has to wait.
-    fn put(&self, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
+    fn put(
+        self: &Arc<Self>,
+        packed_request: &PackedRequest,
+        sink: ReplySink,
+    ) -> Result<(), ReplySink> {
         let link = match &*self.state.borrow() {
             LinkState::Up(link) => Arc::clone(link),
             LinkState::Idle | LinkState::Connecting | LinkState::Routed(_) => return Err(sink),
@@ -219,6 +224,7 @@ impl Node {
         if !sink.mark_sent(Arc::<Link>::clone(&link)) {
             return Ok(());
         }
+        self.doubt_if_idle(&link);
         link.connection.send(packed_request, sink).inspect_err(ReplySink::mark_unsent)
     }
 
@@ -245,22 +251,29 @@ impl Node {
 
     /// Sends a request until the node has answered it, or until `horizon`, after which the request
     /// would have no effect. Once `closing` is cancelled, sends it at most once more. Only for
-    /// requests that may be repeated: RELEASE and UNDO.
+    /// requests that may be repeated: RELEASE and UNDO. Returns the answer, and whether the node may
+    /// have applied an earlier copy; `None` without an answer.
     pub(crate) async fn deliver(
         self: &Arc<Self>,
-        mut request: Request,
+        request: Request,
         patience: Duration,
         horizon: Moment,
         closing: &CancellationToken,
-    ) {
+    ) -> Option<(Answered, bool)> {
         let (mut delay, longest) = RECONNECT_DELAY;
+        let (mut request, mut is_repeated) = (Arc::new(request), false);
         loop {
-            if self.call(request.clone(), clock::now(), patience).await.is_ok() {
-                return;
+            let mut fan_out = FanOut::new(&self.deadlines, clock::now(), patience, 1);
+            fan_out.send(self, &PackedRequest::from(Arc::clone(&request)));
+            let received = fan_out.received().await.expect("a request has one answer");
+            is_repeated |= received.is_repeated;
+            match received.answered {
+                Ok(reply) => return Some((Ok(reply), is_repeated)),
+                Err(failure) => is_repeated |= failure.sent && failure.is_transport(),
             }
             let left = horizon.since(clock::now());
             if left.is_zero() || closing.is_cancelled() {
-                return;
+                return None;
             }
             let connected = async {
                 sleep(delay).await;
@@ -269,11 +282,7 @@ impl Node {
             };
             let _ = timeout(left, closing.run_until_cancelled(connected)).await;
             delay = (delay * 2).min(longest);
-            // The waiter may have left meanwhile, so the next attempt carries no ticket. It keeps the keys for
-            // the time that is left.
-            if let Request::Release { subject, turns, .. } = &request {
-                request = Request::release(subject, *turns);
-            }
+            request = request.again();
         }
     }
 
@@ -356,7 +365,7 @@ impl Peer for Node {
                 Err(failure) if failure.outcome == NodeOutcome::Readonly => self.demoted(&link),
                 Err(failure) if failure.is_nonsense() => self.garbled(&link, failure),
                 Err(failure) if failure.is_transport() => self.broken(&link),
-                _ => link.timeouts.store(0, Ordering::Relaxed),
+                _ => link.answered(clock::now(), took.unwrap_or_default()),
             }
         }
         if answered.as_ref().is_err_and(Failure::may_have_moved)
@@ -378,6 +387,21 @@ impl Peer for Node {
 
     fn uses(&self, route: &Weak<dyn Route>) -> bool {
         self.link(route).is_some()
+    }
+
+    fn send_again(
+        self: Arc<Self>,
+        broken: Option<Weak<dyn Route>>,
+        request: Arc<Request>,
+        sink: ReplySink,
+    ) {
+        // A connection reports its end just before, unless it was closed when the request was sent.
+        if let Some(link) = broken.and_then(|broken| self.link(&broken)) {
+            self.broken(&link);
+        }
+        if let Some(sending) = self.send(&PackedRequest::from(request), sink) {
+            runtime::detach(sending);
+        }
     }
 }
 

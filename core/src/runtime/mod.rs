@@ -28,6 +28,7 @@ pub(crate) mod pipeline;
 pub(crate) mod priority;
 pub(crate) mod random;
 pub(crate) mod sync;
+pub(crate) mod threads;
 pub(crate) mod timer;
 
 use crate::error::{Error, ErrorCode, Result};

@@ -256,7 +256,7 @@ impl<R: Receive> Connection<R> {
     }
 
     /// Fails the requests in flight for which `is_needed` returns `false`. The connection stays open for the others.
-    pub(crate) fn give_up(&self, is_needed: impl Fn(&R) -> bool) {
+    pub(crate) fn give_up(&self, mut is_needed: impl FnMut(&R) -> bool) {
         let mut out = self.0.out();
         let is_given_up = |recipient: &&mut Recipient<R>| match recipient {
             Recipient::Request(request) => !is_needed(request),

@@ -4,14 +4,13 @@
 //! name service costs few threads, however often clients try to connect.
 
 use crate::runtime::fork::PerProcess;
+use crate::runtime::threads::on_thread;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
 /// Addresses without a port, or an error that each caller gets.
 type Found = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
@@ -32,39 +31,60 @@ fn look_ups() -> MutexGuard<'static, HashMap<String, LookUp>> {
     LOOK_UPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the addresses of a host. Has no time limit.
+/// The address that accepted the last connection, for each host with several addresses.
+static WORKED: PerProcess<Mutex<HashMap<String, IpAddr>>> = PerProcess::new();
+
+fn worked() -> MutexGuard<'static, HashMap<String, IpAddr>> {
+    WORKED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Records that this address of the host accepted a connection: later look-ups return it first.
+pub(super) fn remember(host: &str, address: IpAddr) {
+    worked().insert(host.to_owned(), address);
+}
+
+/// Returns the addresses of a host, in the order in which to try them. Has no time limit.
 pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let mut found = under_way(host)?.await.map_err(|(kind, text)| io::Error::new(kind, text))?;
     found.iter_mut().for_each(|address| address.set_port(port));
-    Ok(found)
+    let last = worked().get(host).copied();
+    Ok(in_order(found, last))
 }
 
-/// Returns the look-up of the host that is under way, or else a new one, on a thread of its own. That is not a blocking
-/// thread of tokio, because tokio panics if it cannot start one.
+/// Puts the address that accepted the `last` connection first, and the others behind it in the order of the system, but
+/// with the two families in turn: one of them may not work at all.
+fn in_order(mut addresses: Vec<SocketAddr>, last: Option<IpAddr>) -> Vec<SocketAddr> {
+    addresses.sort_by_key(|address| Some(address.ip()) != last);
+    let begins_with_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (first, second): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == begins_with_v6);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let in_turn = std::iter::from_fn(|| Some([first.next(), second.next()]));
+    in_turn.take_while(|pair| pair.iter().any(Option::is_some)).flatten().flatten().collect()
+}
+
+/// Returns the look-up of the host that is under way, or else a new one.
 fn under_way(host: &str) -> io::Result<Pending> {
     let mut all = look_ups();
     if let Some(look_up) = all.get(host).filter(|look_up| look_up.began.elapsed() < PATIENCE) {
         return Ok(look_up.pending.clone());
     }
-    let (sender, receiver) = oneshot::channel();
     let (began, name) = (Instant::now(), host.to_owned());
     let find = move || {
         let this = UnderWay { began, host: name };
         let found = (&*this.host, 0).to_socket_addrs().map(Iterator::collect);
         // Must precede sending: a caller that comes after the result must start a new look-up.
         drop(this);
-        // Sending fails if nobody waits any more.
-        let _ = sender.send(found.map_err(|error| (error.kind(), error.to_string())));
+        found.map_err(|error| (error.kind(), error.to_string()))
     };
-    let started = thread::Builder::new().name("quorlock-lookup".to_owned()).spawn(find);
-    started.map_err(|error| {
+    let found = on_thread("quorlock-lookup", find).map_err(|error| {
         io::Error::other(format!("the host cannot be looked up without a thread: {error}"))
     })?;
     let panicked = || (io::ErrorKind::Other, "the look-up of the host panicked".to_owned());
-    let pending = receiver.map(move |found| found.unwrap_or_else(|_| Err(panicked())));
+    let pending = found.map(move |found| found.unwrap_or_else(|| Err(panicked())));
     let pending = pending.boxed().shared();
     all.insert(host.to_owned(), LookUp { began, pending: pending.clone() });
     Ok(pending)
@@ -82,5 +102,30 @@ impl Drop for UnderWay {
         if all.get(&self.host).is_some_and(|look_up| look_up.began == self.began) {
             all.remove(&self.host);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_order;
+    use std::net::SocketAddr;
+
+    #[test]
+    fn families_are_tried_in_turn_and_the_address_that_worked_first() {
+        let all = |addresses: &[&str]| -> Vec<SocketAddr> {
+            addresses.iter().map(|address| address.parse().expect("an address")).collect()
+        };
+        let [a, b, c] = ["[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1"];
+        let (x, y) = ("192.0.2.1:1", "192.0.2.2:1");
+        for (found, last, expected) in [
+            (&[a, b, c, x, y][..], None, [a, x, b, y, c]),
+            (&[a, b, c, x, y], Some("192.0.2.2"), [y, a, x, b, c]),
+            (&[a, b, c, x, y], Some("2001:db8::3"), [c, x, a, y, b]),
+            (&[x, a, y, b, c], Some("192.0.2.9"), [x, a, y, b, c]),
+        ] {
+            let last = last.map(|address| address.parse().expect("an address"));
+            assert_eq!(in_order(all(found), last), all(&expected));
+        }
+        assert!(in_order(Vec::new(), None).is_empty());
     }
 }

@@ -2,9 +2,13 @@
 
 use crate::config::server::{Place, Server};
 use crate::config::tls;
-use crate::transport::lookup::look_up;
+use crate::runtime::timer::sleep;
+use crate::transport::lookup::{look_up, remember};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use socket2::{SockRef, TcpKeepalive};
+use std::future::pending;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,6 +21,9 @@ use tokio::net::{UnixStream, unix};
 /// After this much silence, and then at this interval, the kernel probes whether the peer's machine
 /// is still reachable.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// How long an attempt to connect may take before the next address of the host is tried too, as RFC 8305 recommends.
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
 pub(crate) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 
@@ -77,7 +84,10 @@ pub(crate) async fn connect(server: &Server) -> io::Result<(ReadHalf, WriteHalf)
 
 async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = look_up(host, port).await?;
-    let socket = TcpStream::connect(&*addresses).await?;
+    let (address, socket) = first_of(&addresses).await?;
+    if addresses.len() > 1 {
+        remember(host, address.ip());
+    }
     socket.set_nodelay(true)?;
     let options = SockRef::from(&socket);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
@@ -85,6 +95,32 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     options.set_tcp_user_timeout(Some(KEEPALIVE))?;
     Ok(socket)
+}
+
+/// Connects to the address that accepts first: tries one after the other, each when the one before has failed, or has not
+/// accepted within [`NEXT_ADDRESS`]. Returns the last error if all fail.
+async fn first_of(addresses: &[SocketAddr]) -> io::Result<(SocketAddr, TcpStream)> {
+    let connect = |address: SocketAddr| async move { (address, TcpStream::connect(address).await) };
+    let (mut left, mut connecting) = (addresses.iter(), FuturesUnordered::new());
+    loop {
+        connecting.extend(left.next().copied().map(connect));
+        let pause = async {
+            match left.len() {
+                0 => pending().await,
+                _ => sleep(NEXT_ADDRESS).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            connected = connecting.next() => match connected {
+                Some((address, Ok(socket))) => return Ok((address, socket)),
+                Some((_, Err(error))) if connecting.is_empty() && left.len() == 0 => return Err(error),
+                Some((_, Err(_))) => {}
+                None => return Err(io::Error::other("the host has no address")),
+            },
+            () = pause => {}
+        }
+    }
 }
 
 /// A TLS stream that adds advice to its read errors: a server may reject the client's certificate
@@ -104,3 +140,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Explained<S> {
         polled.map_err(|error| tls::explained(error, &self.host))
     }
 }
+
+#[cfg(test)]
+mod tests;

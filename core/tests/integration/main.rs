@@ -15,6 +15,7 @@ mod late;
 mod listing;
 mod many;
 mod nodes;
+mod reconnecting;
 mod repair;
 mod secrets;
 mod semaphores;

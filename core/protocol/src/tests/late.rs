@@ -1,7 +1,7 @@
 //! Answers to ACQUIRE that arrive after the node's deadline or out of order.
 
 use super::{TERM, at};
-use crate::{Actions, Event, NodeSet, Outcome, Quorum, Round, Vote};
+use crate::{Actions, Answer, Event, NodeSet, Outcome, Quorum, Round, Vote};
 
 const GRANTED: Vote = Vote::Granted { fence: 7 };
 const HELD: Vote = Vote::Held { expires_in: None };
@@ -74,4 +74,36 @@ fn grant_out_of_order_is_undone_after_release() {
         let undone: &[usize] = if in_order { &[] } else { &[2] };
         assert_eq!(released.handle(at(3), event), undo(undone));
     }
+}
+
+#[test]
+fn lost_round_could_win_again_with_the_nodes_whose_connections_were_closed() {
+    for (votes, lost, expected) in [
+        (&[Vote::Unknown, Vote::Unknown][..], &[0, 1][..], true),
+        // The third node has not voted and may grant.
+        (&[Vote::Unknown, Vote::Unknown], &[0], true),
+        (&[GRANTED, HELD, Vote::Unknown], &[2], true),
+        (&[GRANTED, Vote::Unknown, Vote::Unknown], &[], false),
+        (&[HELD, HELD, Vote::Unknown], &[2], false),
+        (&[HELD, Vote::Refused, Vote::Unknown], &[2], false),
+        // A node that may have forgotten its grants does not count in the next round either.
+        (&[HELD, Vote::Guarded, Vote::Unknown], &[2], false),
+    ] {
+        let lost = lost.iter().copied().collect();
+        assert_eq!(round(votes).0.could_win_again(lost), expected, "{votes:?}");
+    }
+}
+
+#[test]
+fn missing_key_proves_nothing_to_a_release_that_was_sent_twice() {
+    let quorum = Quorum::over(3).expect("valid");
+    for (is_repeated, expected) in [(false, Some(false)), (true, None)] {
+        let mut lease = super::granted_by_all(quorum, at(super::END), None);
+        let mut release = lease.release(at(1));
+        let answer = if is_repeated { Answer::No.repeated() } else { Answer::No };
+        assert_eq!(lease.released(&mut release, 0, answer), None);
+        assert_eq!(lease.released(&mut release, 1, answer), expected);
+        assert_eq!(super::is_lost(&lease, at(2)), !is_repeated);
+    }
+    assert_eq!(Answer::Yes.repeated(), Answer::Yes);
 }

@@ -22,6 +22,16 @@ fn no_wait_is_one_round() {
 }
 
 #[test]
+fn a_round_that_could_win_again_is_repeated_once() {
+    let mut waiting = waiting(Some(0));
+    assert!(!waiting.repeats(false));
+    assert!(waiting.repeats(true));
+    assert!(!waiting.repeats(true), "a repetition is not repeated");
+    assert_eq!(waiting.after(at(5), at(0), Loss::NoQuorum, 0), Next::GiveUp);
+    assert!(waiting.repeats(true));
+}
+
+#[test]
 fn the_last_round_is_at_the_deadline() {
     let mut waiting = waiting(Some(1_000));
     assert_eq!(waiting.after(at(990), at(980), HELD, 0), Next::TryAt(at(1_000)));

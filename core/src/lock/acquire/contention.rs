@@ -114,6 +114,15 @@ impl Acquire {
         }
     }
 
+    /// Whether the next round begins at once, because connections turned out to be closed.
+    pub(super) fn may_repeat(&mut self, round: &RunningRound, loss: Loss) -> bool {
+        let repeats = self.waiting.repeats(round.could_win_again());
+        if repeats {
+            self.trace.lose_round(loss);
+        }
+        repeats
+    }
+
     /// Whether the nodes that refused permits reported others as free, so that the next round begins at once.
     pub(super) fn may_try_other_permits(&mut self, round: &RunningRound, loss: Loss) -> bool {
         let Some(permits) = &mut self.permits else { return false };

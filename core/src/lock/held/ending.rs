@@ -4,16 +4,20 @@
 //! sends RELEASE. `lease.rs` and `renewer.rs` call it.
 
 use super::{Grant, HeldLease, Requests, UPGRADING, answer_caller};
-use crate::command::answer::answer;
+use crate::command::answer::{Answered, answer};
 use crate::command::request::{Given, Request, Subject};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::handover::{self, Leased};
 use crate::lock::renewer::Renewer;
 use crate::lock::watcher::Watcher;
+use crate::node::fanout::Received;
 use crate::runtime::Pending;
 use crate::runtime::clock;
+use crate::runtime::timer::sleep;
 use crate::telemetry::events;
-use quorlock_protocol::{self as protocol, Ended, Moment, NodeSet, Release, Term};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use quorlock_protocol::{self as protocol, Answer, Ended, Moment, NodeSet, Release, Term};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -177,18 +181,15 @@ impl HeldLease {
             let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
             let patience = held.grant.term.patience().max(node_timeout);
             let request = held.release_request();
-            let mut fan_out = driver.broadcast(request.clone(), clock::now(), patience);
+            let began = clock::now();
+            let mut fan_out = driver.broadcast(request.clone(), began, patience);
             // The RELEASE is on its way, so that a round for the same slots follows it on each connection.
             if let Some(permits) = &held.grant.permits {
                 permits.give_back(request.keep().is_none());
             }
             held.release_giver();
             held.release_undone();
-            while let Some((node, answered)) = fan_out.next().await {
-                if answered.is_err() {
-                    held.deliver_release(node, &request, node_timeout);
-                }
-                let answer = answer(&answered);
+            let mut record = |node, answer| {
                 let released = held.state().lease.released(&mut release, node, answer);
                 if let Some(released) = released {
                     if caller.is_some() {
@@ -196,6 +197,43 @@ impl HeldLease {
                     }
                     answer_caller(&mut caller, released);
                 }
+                released.is_some()
+            };
+            // The nodes where the request failed, and a task tries again.
+            let mut retried = FuturesUnordered::new();
+            let mut unanswered = NodeSet::EMPTY;
+            let (mut is_decided, mut has_more) = (false, true);
+            while has_more || !(is_decided || unanswered.is_empty()) {
+                tokio::select! {
+                    biased;
+                    received = fan_out.received(), if has_more => match received {
+                        Some(Received { node, answered: Err(failure), is_repeated, .. }) => {
+                            let was_sent = is_repeated || failure.sent;
+                            match held.deliver_release(node, &request, node_timeout) {
+                                Some(delivered) => {
+                                    unanswered.insert(node);
+                                    retried.push(async move { (node, was_sent, delivered.await) });
+                                }
+                                None => is_decided |= record(node, Answer::Unknown),
+                            }
+                        }
+                        Some(Received { node, answered, is_repeated, .. }) => {
+                            is_decided |= record(node, once(answer(&answered), is_repeated));
+                        }
+                        None => has_more = false,
+                    },
+                    Some((node, was_sent, delivered)) = retried.next() => {
+                        let answer = delivered.map(|(answered, is_repeated)| {
+                            once(answer(&answered), was_sent || is_repeated)
+                        });
+                        unanswered.remove(node);
+                        is_decided |= record(node, answer.unwrap_or(Answer::Unknown));
+                    }
+                    () = sleep(began.plus(patience).since(clock::now())), if !has_more => break,
+                }
+            }
+            for node in unanswered.iter() {
+                record(node, Answer::Unknown);
             }
             held.release_done.cancel();
         };
@@ -208,8 +246,14 @@ impl HeldLease {
         }
     }
 
-    /// Retries the release of a node that did not answer, until its key has expired.
-    pub(super) fn deliver_release(&self, node: usize, request: &Request, patience: Duration) {
+    /// Retries the release of a node that did not answer, until its key has expired. Returns the answer, and whether an
+    /// earlier copy may have been applied; `None` if the node has no key.
+    pub(super) fn deliver_release(
+        &self,
+        node: usize,
+        request: &Request,
+        patience: Duration,
+    ) -> Option<impl Future<Output = Option<(Answered, bool)>> + Send + use<>> {
         let (holds, keys_gone_by) = {
             let state = self.state();
             (
@@ -217,9 +261,10 @@ impl HeldLease {
                 state.keys_gone_by,
             )
         };
-        if holds {
-            self.driver.deliver(node, request.clone(), patience, keys_gone_by);
-        }
+        holds.then(|| {
+            let delivered = self.driver.delivered(node, request.clone(), patience, keys_gone_by);
+            async move { delivered.await.ok().flatten() }
+        })
     }
 
     /// Releases what is left of the lease that this one was adopted from: on nodes that have not granted the adoption.
@@ -392,4 +437,9 @@ impl HeldLease {
             }
         });
     }
+}
+
+/// The answer to a RELEASE, an earlier copy of which the node may have applied if it `is_repeated`.
+fn once(answer: Answer, is_repeated: bool) -> Answer {
+    if is_repeated { answer.repeated() } else { answer }
 }

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::FanOut;
-use crate::command::answer::Answered;
+use crate::command::answer::{Answered, Failure};
 use crate::command::keys::Keys;
 use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
@@ -85,6 +85,15 @@ impl Peer for Node {
     fn uses(&self, route: &Weak<dyn Route>) -> bool {
         let connection = self.connection.lock().unwrap();
         connection.as_ref().is_some_and(|open| std::ptr::addr_eq(Arc::as_ptr(open), route.as_ptr()))
+    }
+
+    fn send_again(
+        self: Arc<Self>,
+        _: Option<Weak<dyn Route>>,
+        request: Arc<Request>,
+        sink: ReplySink,
+    ) {
+        self.send(&PackedRequest::from(request), sink);
     }
 }
 
@@ -196,5 +205,52 @@ fn request_is_not_sent_after_the_deadline_if_the_fan_out_is_polled_late() {
         let received = fan_out.received().await.unwrap();
         assert_eq!(received.answered.unwrap_err().outcome, NodeOutcome::Timeout);
         assert!(!is_sent.load(Ordering::Relaxed));
+    });
+}
+
+#[test]
+fn request_whose_connection_was_closed_is_sent_once_more_if_it_may_be_applied_twice() {
+    let failure = || Failure { sent: true, ..Failure::silent() };
+    run(async {
+        for (request, is_repeated) in
+            [(release(), true), (Request::Exists([].into()), true), (acquire(), false)]
+        {
+            let node = Node::connected();
+            let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 1);
+            let first = sink(&mut fan_out, &node, request);
+            assert!(first.mark_sent(node.open()));
+            first.lost(failure());
+            let second = node.sinks.lock().unwrap().pop();
+            assert_eq!(second.is_some(), is_repeated);
+            if let Some(second) = second {
+                assert!(second.mark_sent(node.open()));
+                second.lost(failure());
+                assert!(node.sinks.lock().unwrap().is_empty(), "it was sent a third time");
+            }
+            let received = fan_out.received().await.unwrap();
+            assert_eq!(received.answered.unwrap_err().outcome, NodeOutcome::Disconnected);
+            assert!(received.is_repeated == is_repeated && !(received.in_order && is_repeated));
+        }
+    });
+}
+
+/// A silent connection was replaced. The node may still apply an ACQUIRE that was sent on it.
+#[test]
+fn request_that_was_given_up_ends_at_once_and_may_be_answered_late() {
+    run(async {
+        let node = Node::connected();
+        let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 2);
+        let created = sink(&mut fan_out, &node, acquire());
+        let released = sink(&mut fan_out, &node, release());
+        assert!(created.mark_sent(node.open()) && released.mark_sent(node.open()));
+        assert!(fan_out.received().now_or_never().is_none());
+        assert!(released.give_up().is_none(), "a RELEASE fails instead");
+        let waker = created.give_up().expect("an ACQUIRE is given up");
+        assert!(waker.is_some(), "the fan-out is not woken");
+        let received = fan_out.received().await.unwrap();
+        assert_eq!(received.answered.unwrap_err().outcome, NodeOutcome::Disconnected);
+        assert!(fan_out.has_late());
+        created.answer(Ok(GRANTED));
+        assert_eq!(fan_out.late().await.unwrap().1.unwrap(), GRANTED);
     });
 }
