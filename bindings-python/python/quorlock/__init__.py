@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         PermitNode,
         Reader,
         SemaphoreStatus,
+        Setting,
         Stats,
         Status,
     )
@@ -72,6 +73,7 @@ __all__ = [
     "Semaphore",
     "SemaphoreOptions",
     "SemaphoreStatus",
+    "Setting",
     "Stats",
     "Status",
     "Watch",
@@ -91,6 +93,7 @@ _REPORTS = {
     "PermitNode",
     "Reader",
     "SemaphoreStatus",
+    "Setting",
     "Stats",
     "Status",
 }
