@@ -1,5 +1,5 @@
-"""What servers, holders, resources, files and arguments contain does not control the terminal, and secrets in the wrong
-place are not shown."""
+"""What servers, holders, resources, files and arguments contain does not control the terminal, and
+secrets in the wrong place are not shown. Variables of the environment are named in errors."""
 
 from __future__ import annotations
 
