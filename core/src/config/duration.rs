@@ -14,7 +14,6 @@ const UNITS: [(&str, f64); 5] =
 /// # Errors
 ///
 /// What a duration looks like.
-#[doc(hidden)]
 pub fn parse_duration(text: &str) -> Result<OptionValue, String> {
     if ["forever", "off"].contains(&text) {
         return Ok(OptionValue::Null);

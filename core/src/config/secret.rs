@@ -10,7 +10,6 @@ pub(crate) const KEPT_MARK: &str = "quorlock-lease-";
 pub(crate) const DETACHED_MARK: &str = "quorlock-handover-";
 
 /// Whether the text contains that of a lease, which is a secret.
-#[doc(hidden)]
 pub fn has_lease_text(text: &str) -> bool {
     // A version and a colon follow the mark. A name may begin like a text, such as `quorlock-lease-monitor`.
     let has_version = |rest: &str| {
@@ -25,7 +24,6 @@ pub fn has_lease_text(text: &str) -> bool {
 
 /// Returns what a user has given in a wrong place as messages may repeat it. A URL is cut after its scheme, and a login or
 /// the text of a lease is replaced by `***`.
-#[doc(hidden)]
 pub fn without_secrets(given: &str) -> Cow<'_, str> {
     if has_lease_text(given) {
         return "***".into();

@@ -15,7 +15,6 @@ pub(crate) fn is_printable(letter: char) -> bool {
 /// Returns the text on one line, without characters that control a terminal or change the direction of text. Line breaks
 /// and tabs become spaces, and all others of these become U+FFFD. For everything that others have written and that
 /// people read: texts of servers, names of resources and holders, arguments.
-#[doc(hidden)]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_printable) {
         return text.into();
@@ -35,7 +34,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 
 /// Returns JSON text in which everything that [`printable`] would replace is written as an escape sequence, so that
 /// parsing it yields the same value.
-#[doc(hidden)]
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     if json.chars().all(is_printable) {
         return json.into();
