@@ -116,7 +116,9 @@ def test_the_page_has_all_options_in_all_languages() -> None:
         if f"pub(crate) {name}:" in COMMAND:
             assert flag == f"`--{name.replace('_', '-')}`"
             assert variable == f"`QUORLOCK_{name.upper()}`"
-            assert f'env = "{variable.strip("`")}"' in COMMAND
+            # The client reads those of a fleet, and the help names them.
+            read = variable.strip("`")
+            assert f'env = "{read}"' in COMMAND or f"[env: {read}]" in COMMAND
         else:
             own_flags = {"mode": "`--shared`, `--shared-for`"}
             assert (flag, variable) == (own_flags.get(name, ""), "")
