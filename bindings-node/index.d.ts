@@ -131,7 +131,10 @@ export interface ClientOptions extends CommonOptions {
    * an acquire or extension keeps trying for this time, and an acquire for at most `wait`. Default: 1,000.
    */
   connectTimeout?: number | undefined
-  /** The maximum relative difference between the rates of clocks: 0 to 0.5. Default: 0.01 (1 %). */
+  /**
+   * The maximum relative difference between the rates of clocks: 0 to 0.5. Default: the environment variable
+   * `QUORLOCK_DRIFT_FACTOR`, or 0.01 (1 %).
+   */
   driftFactor?: number | undefined
   /**
    * The range of the random delay between two attempts of a waiter that no node notifies: 1 to
@@ -141,10 +144,14 @@ export interface ClientOptions extends CommonOptions {
   retryDelay?: readonly [shortest: number, longest: number] | undefined
   /**
    * The time for which the votes of a restarted node do not count: 10 to 86,400,000, and not
-   * shorter than any ttl that any client uses; `null` or 0 for off. Default: off.
+   * shorter than any ttl that any client uses; `null` or 0 for off. Default: the environment variable
+   * `QUORLOCK_RESTART_GUARD`, such as `30s`, or off. Clients of `memory://` nodes only do not read the environment.
    */
   restartGuard?: number | null | undefined
-  /** The prefix of the keys on the nodes, before the resource. Default: empty. */
+  /**
+   * The prefix of the keys on the nodes, before the resource. Default: the environment variable `QUORLOCK_KEY_PREFIX`, or
+   * empty.
+   */
   keyPrefix?: string | undefined
   /**
    * A function that returns the user and the password for each new connection to a node, instead of the node's URL. Its
@@ -458,11 +465,23 @@ export interface NodeDiagnosis {
   readonly findings: readonly Finding[]
 }
 
+/** A setting that must be the same in all clients of a fleet. */
+export interface Setting {
+  /** `nodes`, `restart_guard`, `key_prefix` or `drift_factor`. */
+  readonly name: string
+  /** The value, for people: of `nodes` their number, of a duration such as `30 s`, or `off`. */
+  readonly value: string
+  /** Where the value is from: the option, the name of an environment variable, or `default`. */
+  readonly source: string
+}
+
 /** The result of {@link Client.doctor}. `String(diagnosis)` is a readable report. */
 export class Diagnosis {
   private constructor()
   /** The worst level of all findings. */
   readonly level: Finding['level']
+  /** The settings that must be the same in all clients of a fleet. */
+  readonly settings: readonly Setting[]
   /** Findings about the nodes as a whole. */
   readonly findings: readonly Finding[]
   /** The nodes, in the order of the client's list. */

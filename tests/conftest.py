@@ -22,6 +22,10 @@ from servers import Servers
 
 pytest.register_assert_rewrite("rows")
 
+# The settings of a fleet, which operators may have set on the machine that runs the tests.
+for _variable in [name for name in os.environ if name.startswith("QUORLOCK_")]:
+    del os.environ[_variable]
+
 # A shell script starts its background jobs with these signals ignored. If pytest is such a job, the
 # programs that the tests start would ignore them too, and the tests could not interrupt them.
 for _number in (signal.SIGINT, signal.SIGQUIT):

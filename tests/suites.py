@@ -140,7 +140,12 @@ class Runner:
         niceness = ["sh", "-c", YIELD, "sh"] if suite.is_background else []
         make = os.environ.get("MAKE", "make")
         # Omits MAKEFLAGS, so that the suite does not use the job server of the calling `make`.
-        own = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            # Settings of this machine's clients are not for tests.
+            if name != "MAKEFLAGS" and not name.startswith("QUORLOCK_")
+        }
         with self._lock:
             if self._is_ending:
                 return None

@@ -1,11 +1,11 @@
 //! Acquires a lock, or adopts a lease, for `run` and `acquire`: says what it waits for, and retries during an outage.
 
-use crate::args::{Acquiring, Run};
+use crate::args::{Acquiring, Named, Run};
 use crate::duration::{self, show};
 use crate::output::{Failure, Output};
-use crate::status::printable;
 use quorlock::{
     Adoption, Client, Dialect, Error, ErrorCode, Lease, Lock, OptionValue, Pending, Semaphore,
+    printable,
 };
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -34,21 +34,20 @@ impl Source {
         let limit = OptionValue::Number(limit);
         let source = Self::Semaphore(client.semaphore_as(Dialect::CommandLine, resource, &limit));
         match wanted.permits {
-            Some(permits) => source.option("--permits", &OptionValue::Number(permits)),
+            Some(permits) => {
+                source.option(&Named::default(), "permits", &OptionValue::Number(permits))
+            }
             None => source,
         }
     }
 
-    /// Sets an option, named as a flag.
-    pub(crate) fn option(self, flag: &str, value: &OptionValue) -> Self {
+    /// Sets an option, such as `max_hold`, which errors name as `named` does.
+    pub(crate) fn option(self, named: &Named, option: &str, value: &OptionValue) -> Self {
+        let (dialect, name) = named.option(option);
         match self {
-            Self::Lock(lock) => Self::Lock(lock.option(Dialect::CommandLine, flag, value)),
-            Self::Semaphore(semaphore) => {
-                Self::Semaphore(semaphore.option(Dialect::CommandLine, flag, value))
-            }
-            Self::Adoption(adoption) => {
-                Self::Adoption(adoption.option(Dialect::CommandLine, flag, value))
-            }
+            Self::Lock(lock) => Self::Lock(lock.option(dialect, &name, value)),
+            Self::Semaphore(semaphore) => Self::Semaphore(semaphore.option(dialect, &name, value)),
+            Self::Adoption(adoption) => Self::Adoption(adoption.option(dialect, &name, value)),
         }
     }
 
@@ -100,13 +99,13 @@ pub(crate) async fn acquire(
     let mut source = source.clone();
     let wait = if wanted.nonblock { Some(&NOW) } else { wanted.wait.as_ref() };
     if let Some(wait) = wait {
-        source = source.option("--wait", wait);
+        source = source.option(&wanted.named, "wait", wait);
     }
     if let Some(holder) = &wanted.holder {
-        source = source.option("--holder", &OptionValue::Text(holder.clone()));
+        source = source.option(&wanted.named, "holder", &OptionValue::Text(holder.clone()));
     }
     let source = source.shared(wanted).checked()?;
-    let outage = outage(wanted.outage.as_ref())?;
+    let outage = outage(wanted)?;
     let mut is_outage_known = false;
     loop {
         let error = match attempt(&source, wait, output).await {
@@ -138,7 +137,7 @@ async fn attempt(
     output: &Output,
 ) -> Result<Lease, Error> {
     if wait != Some(&NOW) {
-        match source.clone().option("--wait", &NOW).acquire().await {
+        match source.clone().option(&Named::default(), "wait", &NOW).acquire().await {
             Err(error) if error.code() == ErrorCode::Timeout => {
                 let by =
                     error.holder().map_or_else(String::new, |holder| format!(", held by {holder}"));
@@ -179,12 +178,13 @@ pub(crate) fn slots(lease: &Lease) -> Option<String> {
 }
 
 /// Returns how long an outage at the start may last; `None` for no limit.
-fn outage(wanted: Option<&OptionValue>) -> Result<Option<Duration>, Failure> {
-    match wanted {
+fn outage(wanted: &Acquiring) -> Result<Option<Duration>, Failure> {
+    match &wanted.outage {
         None => Ok(Some(Duration::ZERO)),
         Some(OptionValue::Null) => Ok(None),
         Some(value) => duration::of(value).map(Some).ok_or_else(|| {
-            Failure::Usage("--outage must be a duration of 0 or more, or forever".to_owned())
+            let name = wanted.named.name("outage");
+            Failure::Usage(format!("{name} must be a duration of 0 or more, or forever"))
         }),
     }
 }
@@ -193,7 +193,7 @@ fn outage(wanted: Option<&OptionValue>) -> Result<Option<Duration>, Failure> {
 pub(crate) fn names(resources: &[String]) -> String {
     resources
         .iter()
-        .map(|resource| printable(&quorlock::shortened(resource)))
+        .map(|resource| printable(&quorlock::shortened(resource)).into_owned())
         .collect::<Vec<_>>()
         .join(", ")
 }

@@ -3,11 +3,12 @@
 //! It parses only: `connect` and the commands check values. Doc comments here are the help texts that users see.
 
 use crate::duration;
-use clap::error::ErrorKind;
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use quorlock::OptionValue;
+use quorlock::{Dialect, OptionValue, has_lease_text};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -121,11 +122,12 @@ pub(crate) struct Nodes {
     /// starts a comment
     #[arg(long, value_name = "FILE", global = true, env = "QUORLOCK_NODES_FILE")]
     pub(crate) nodes_file: Option<PathBuf>,
-    /// The prefix of the keys on the nodes, before the resource
-    #[arg(long, value_name = "PREFIX", global = true, env = "QUORLOCK_KEY_PREFIX")]
+    /// The prefix of the keys on the nodes, before the resource [env: QUORLOCK_KEY_PREFIX]
+    #[arg(long, value_name = "PREFIX", global = true)]
     pub(crate) key_prefix: Option<String>,
     /// How long the votes of a restarted node do not count: not shorter than any ttl in use [default: off]
-    #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_RESTART_GUARD", value_parser = duration::parse)]
+    /// [env: QUORLOCK_RESTART_GUARD]
+    #[arg(long, value_name = "DURATION", global = true, value_parser = duration::parse)]
     pub(crate) restart_guard: Option<OptionValue>,
     /// The maximum time for one node to answer a request [default: ttl/20, from 10ms to 200ms]
     #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_NODE_TIMEOUT", value_parser = duration::parse)]
@@ -133,8 +135,8 @@ pub(crate) struct Nodes {
     /// The maximum time for connecting to a node, and for waiting until a majority can vote [default: 1s]
     #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration::parse)]
     pub(crate) connect_timeout: Option<OptionValue>,
-    /// The maximum relative difference between the rates of clocks [default: 0.01]
-    #[arg(long, value_name = "FACTOR", global = true, env = "QUORLOCK_DRIFT_FACTOR")]
+    /// The maximum relative difference between the rates of clocks [default: 0.01] [env: QUORLOCK_DRIFT_FACTOR]
+    #[arg(long, value_name = "FACTOR", global = true)]
     pub(crate) drift_factor: Option<f64>,
     /// How long the nodes keep a lock that is not renewed
     #[arg(long, value_name = "DURATION", global = true, env = "QUORLOCK_TTL", value_parser = duration::parse, default_value = "10s")]
@@ -142,6 +144,48 @@ pub(crate) struct Nodes {
     /// Whether the ttl is given as a flag, and is not a default.
     #[arg(skip)]
     pub(crate) is_ttl_flag: bool,
+    #[arg(skip)]
+    pub(crate) named: Named,
+}
+
+/// How the options of a call are named in errors: by the environment variable if the value is from there, else by the flag.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Named {
+    /// The options whose values are from the environment.
+    from_environment: Vec<String>,
+}
+
+impl Named {
+    fn of(matches: &ArgMatches) -> Self {
+        let of_command = matches.subcommand().map(|(_, matches)| matches);
+        let mut from_environment = Vec::new();
+        for matches in [Some(matches), of_command].into_iter().flatten() {
+            let is_variable =
+                |id: &&str| matches.value_source(id) == Some(ValueSource::EnvVariable);
+            let ids = matches.ids().map(clap::Id::as_str);
+            from_environment.extend(ids.filter(is_variable).map(str::to_owned));
+        }
+        Self { from_environment }
+    }
+
+    /// Returns the form of an option, such as `node_timeout`, and its name in that form.
+    pub(crate) fn option(&self, option: &str) -> (Dialect, String) {
+        if self.from_environment.iter().any(|known| known == option) {
+            (Dialect::Environment, variable(option))
+        } else {
+            (Dialect::CommandLine, format!("--{}", option.replace('_', "-")))
+        }
+    }
+
+    /// Returns the name of an option, such as `--node-timeout`.
+    pub(crate) fn name(&self, option: &str) -> String {
+        self.option(option).1
+    }
+}
+
+/// Returns the environment variable of an option, such as `node_timeout`.
+fn variable(option: &str) -> String {
+    format!("QUORLOCK_{}", option.to_uppercase())
 }
 
 /// The options for the output, common to all commands.
@@ -208,6 +252,8 @@ pub(crate) struct Acquiring {
     /// The exit status if others hold the lock. Does not change the exit status of errors
     #[arg(long, short = 'E', value_name = "STATUS", env = "QUORLOCK_CONFLICT_EXIT_CODE", default_value_t = crate::exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
+    #[arg(skip)]
+    pub(crate) named: Named,
 }
 
 /// Run a command while holding a lock
@@ -412,13 +458,47 @@ fn mode(text: &str) -> Result<u32, String> {
 /// Returns the definition of all arguments. The help does not show values of environment variables, which may
 /// be secrets.
 pub(crate) fn command() -> clap::Command {
-    let hide = |arg: clap::Arg| arg.hide_env_values(true);
-    Arguments::command().mut_args(hide).mut_subcommands(|command| command.mut_args(hide))
+    change(|arg| arg.hide_env_values(true))
+}
+
+/// Returns the definition of all arguments, with a change to each of them.
+fn change(arg: impl Fn(clap::Arg) -> clap::Arg + Copy) -> clap::Command {
+    Arguments::command().mut_args(arg).mut_subcommands(|command| command.mut_args(arg))
+}
+
+/// Returns the definition of all arguments with the variables that are set. An empty one counts as not set. Only the text
+/// of a lease is not optional: it is empty if the acquire has failed.
+fn command_with_environment() -> clap::Command {
+    change(|arg| {
+        let arg = arg.hide_env_values(true);
+        let is_empty =
+            |name| std::env::var_os(name).is_some_and(|value: OsString| value.is_empty());
+        match arg.get_env() {
+            Some(name) if arg.get_id() != "lease" && is_empty(name) => arg.env(Resettable::Reset),
+            _ => arg,
+        }
+    })
+}
+
+/// Returns the environment variable whose value clap refuses with this error; `None` if an argument is wrong.
+pub(crate) fn refused_variable(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let flag = |error: &clap::Error| match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag)) => Some(flag.clone()),
+        _ => None,
+    };
+    let wrong = flag(error).filter(|_| error.get(ContextKind::InvalidValue).is_some())?;
+    let without = change(|arg| arg.env(Resettable::Reset)).try_get_matches_from(arguments);
+    // Without the environment, the call is right, or there is another mistake.
+    if without.is_err_and(|error| flag(&error).as_ref() == Some(&wrong)) {
+        return None;
+    }
+    let name = wrong.trim_start_matches('-').split(' ').next().unwrap_or_default();
+    Some(variable(&name.replace('-', "_")))
 }
 
 /// Parses the arguments. An error is reported with the usage.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
-    let matches = command().try_get_matches_from(arguments)?;
+    let matches = command_with_environment().try_get_matches_from(arguments)?;
     // An environment variable is a default, which a flag overrides. Two flags are a contradiction.
     let is_flag =
         |matches: &ArgMatches, name| matches.value_source(name) == Some(ValueSource::CommandLine);
@@ -456,6 +536,13 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
     }
     let mut parsed = Arguments::from_arg_matches(&matches)?;
     parsed.nodes.is_ttl_flag = is_flag(&matches, "ttl");
+    parsed.nodes.named = Named::of(&matches);
+    let named = parsed.nodes.named.clone();
+    match &mut parsed.command {
+        Command::Run(run) => run.acquiring.named = named,
+        Command::Acquire(acquire) => acquire.acquiring.named = named,
+        _ => {}
+    }
     Ok(parsed)
 }
 
@@ -469,6 +556,11 @@ fn mistake(matches: &ArgMatches, arguments: &[OsString]) -> Option<&'static str>
             .is_some_and(|mut names| names.any(|name| part.iter().any(|given| given == &**name)))
     };
     let resources = matches.try_get_many::<String>("resources").ok().flatten();
+    let resources_of = || matches.try_get_many::<String>("resources").ok().flatten();
+    let has_text = || {
+        resources_of().is_some_and(|mut names| names.any(|name| has_lease_text(name)))
+            || text("prefix").is_some_and(|prefix| has_lease_text(prefix))
+    };
     let has_several = resources.is_some_and(|names| names.len() > 1);
     // Whether there are resources both before and after one of these arguments.
     let is_between = |markers: &[&str]| {
@@ -485,9 +577,19 @@ fn mistake(matches: &ArgMatches, arguments: &[OsString]) -> Option<&'static str>
         "run" | "status" if matches.contains_id("limit") && has_several => {
             Some("--limit takes one resource: a semaphore has permits of a single resource")
         }
-        "extend" | "release" if text("lease").is_some_and(String::is_empty) => Some(
-            "the lease is empty, in --lease or the environment variable QUORLOCK_LEASE: has `quorlock acquire` failed?",
+        "release" if text("resource").is_some_and(|name| has_lease_text(name)) => Some(
+            "the text of a lease is not the name of a resource: to release that lease, write `quorlock release` with the text in the environment variable QUORLOCK_LEASE, or with --lease",
         ),
+        _ if has_text() => Some(
+            "the text of a lease is not the name of a resource, and is a secret: name the resource",
+        ),
+        "extend" | "release"
+            if text("resource").is_none() && text("lease").is_some_and(String::is_empty) =>
+        {
+            Some(
+                "the lease is empty, in --lease or the environment variable QUORLOCK_LEASE: has `quorlock acquire` failed?",
+            )
+        }
         "release" if text("lease").is_none() && text("resource").is_none() => Some(
             "release needs the text of a lease, in --lease or the environment variable QUORLOCK_LEASE, or the resource to take away from its holder",
         ),

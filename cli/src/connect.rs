@@ -1,7 +1,7 @@
 //! Builds the client that the arguments describe. Called by every command that uses nodes.
 
 use crate::args::Nodes;
-use crate::output::Failure;
+use crate::output::{Failure, named};
 use quorlock::{Client, ClientBuilder, Dialect, NODES_VARIABLE, OptionValue};
 
 /// Returns the client. Reads the file of nodes if one is given, and does no other IO.
@@ -9,23 +9,24 @@ pub(crate) fn client(nodes: &Nodes) -> Result<Client, Failure> {
     client_with(nodes, &[])
 }
 
-/// Like [`client`], with further options, named as flags.
+/// Like [`client`], with further options.
 pub(crate) fn client_with(
     nodes: &Nodes,
     further: &[(&str, &Option<OptionValue>)],
 ) -> Result<Client, Failure> {
     let options = [
-        ("--ttl", &Some(nodes.ttl.clone())),
-        ("--restart-guard", &nodes.restart_guard),
-        ("--node-timeout", &nodes.node_timeout),
-        ("--connect-timeout", &nodes.connect_timeout),
-        ("--drift-factor", &nodes.drift_factor.map(OptionValue::Number)),
-        ("--key-prefix", &nodes.key_prefix.clone().map(OptionValue::Text)),
+        ("ttl", &Some(nodes.ttl.clone())),
+        ("restart_guard", &nodes.restart_guard),
+        ("node_timeout", &nodes.node_timeout),
+        ("connect_timeout", &nodes.connect_timeout),
+        ("drift_factor", &nodes.drift_factor.map(OptionValue::Number)),
+        ("key_prefix", &nodes.key_prefix.clone().map(OptionValue::Text)),
     ];
     let mut builder = located(nodes)?;
-    for (name, value) in options.iter().chain(further) {
+    for (option, value) in options.iter().chain(further) {
         if let Some(value) = value {
-            builder = builder.option(Dialect::CommandLine, name, value);
+            let (dialect, name) = nodes.named.option(option);
+            builder = builder.option(dialect, &name, value);
         }
     }
     builder.build().map_err(Failure::Quorlock)
@@ -34,36 +35,53 @@ pub(crate) fn client_with(
 /// Returns a builder with the nodes from flags, else from a file, else from the environment. A file that cannot be
 /// read, or that contains no node, is an error: another source would hide the mistake.
 fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
-    let named = if !nodes.urls.is_empty() {
-        Some(nodes.urls.join(","))
-    } else if let Some(path) = &nodes.nodes_file {
+    if !nodes.urls.is_empty() {
+        return listed("--node", &nodes.urls.join(","));
+    }
+    if let Some(path) = &nodes.nodes_file {
+        let (name, shown) = (nodes.named.name("nodes_file"), named(path));
         let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::Usage(format!("the nodes file {} cannot be read: {error}", path.display()))
+            let hint = match path.to_string_lossy().contains("://") {
+                true => "; it takes the name of a file: URLs are for --node or QUORLOCK_NODES",
+                false => "",
+            };
+            let message = format!("the nodes file {shown} of {name} cannot be read: {error}{hint}");
+            Failure::Usage(message)
         })?;
         let lines: Vec<_> = urls(&text).collect();
         // Joined to the URL before it, the line would be taken for another host of that URL.
         if let Some((number, _)) = lines.iter().find(|(_, url)| !url.contains("://")) {
             return Err(Failure::Usage(format!(
-                "line {number} of the nodes file {} is not a URL: it must begin with a scheme, such as redis://",
-                path.display()
+                "line {number} of the nodes file {shown} is not a URL: it must begin with a scheme, such as redis://"
             )));
         }
         if lines.is_empty() {
-            let message = format!("the nodes file {} contains no URL", path.display());
-            return Err(Failure::Usage(message));
+            return Err(Failure::Usage(format!("the nodes file {shown} contains no URL")));
         }
         let urls: Vec<_> = lines.into_iter().map(|(_, url)| url).collect();
-        Some(urls.join(","))
-    } else {
-        std::env::var(NODES_VARIABLE).ok()
-    };
-    match named {
-        Some(urls) if !urls.trim().is_empty() => Ok(Client::builder().node_list(&urls)),
-        _ => Err(Failure::Usage(format!(
-            "no nodes are given: use --node URL for each node, --nodes-file FILE, or the environment variable \
-             {NODES_VARIABLE}, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
-        ))),
+        let source = if name.starts_with("--") { "--nodes-file" } else { "QUORLOCK_NODES_FILE" };
+        return listed(source, &urls.join(","));
     }
+    if std::env::var_os(NODES_VARIABLE).is_none_or(|urls| urls.to_string_lossy().trim().is_empty())
+    {
+        return Err(missing());
+    }
+    // The client reads the variable.
+    Ok(Client::builder().option(Dialect::CommandLine, "nodes", &OptionValue::Null))
+}
+
+fn listed(source: &'static str, urls: &str) -> Result<ClientBuilder, Failure> {
+    match urls.trim() {
+        "" => Err(missing()),
+        urls => Ok(Client::builder().node_list_from(source, urls)),
+    }
+}
+
+fn missing() -> Failure {
+    Failure::Usage(format!(
+        "no nodes are given: use --node URL for each node, --nodes-file FILE, or the environment variable \
+         {NODES_VARIABLE}, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
+    ))
 }
 
 /// Returns the URLs in the text of a nodes file, one on each line, without comments, and the numbers of the lines. A `#`

@@ -5,8 +5,8 @@ use crate::connect::client;
 use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output};
-use crate::status::{expiry, held_for, holder, printable};
-use quorlock::{Client, State, Status};
+use crate::status::{expiry, held_for, holder};
+use quorlock::{Client, State, Status, printable};
 
 /// The number of resources to query at the same time.
 const AT_ONCE: usize = 16;

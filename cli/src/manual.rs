@@ -2,14 +2,14 @@
 
 use crate::args;
 use crate::exit;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, named};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
 pub(crate) fn completions(shell: Shell, output: &Output) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::command(), "quorlock", &mut script);
-    output.print(String::from_utf8_lossy(&script))?;
+    output.print_own(&String::from_utf8_lossy(&script))?;
     Ok(exit::OK)
 }
 
@@ -24,7 +24,8 @@ pub(crate) fn page(command: Option<&str>, output: &Output) -> Result<u8, Failure
             let known: Vec<_> = all.get_subcommands().map(clap::Command::get_name).collect();
             let unknown = || {
                 Failure::Usage(format!(
-                    "there is no command {name}; there are {}",
+                    "there is no command {}; there are {}",
+                    named(name),
                     known.join(", ")
                 ))
             };
@@ -35,6 +36,6 @@ pub(crate) fn page(command: Option<&str>, output: &Output) -> Result<u8, Failure
     let mut page = Vec::new();
     let written = Man::new(wanted).manual("quorlock").render(&mut page);
     written.map_err(|error| Failure::own("the page", &error))?;
-    output.print(String::from_utf8_lossy(&page))?;
+    output.print_own(&String::from_utf8_lossy(&page))?;
     Ok(exit::OK)
 }

@@ -1,14 +1,13 @@
 //! Prints results on stdout, and everything else on stderr. Maps failures to exit statuses.
 //!
-//! Only this module writes to the standard streams. It must never print a URL from the arguments, which may
-//! contain a password.
+//! Only this module writes to the standard streams. Everything passes [`safe`], so no text of a server, an argument or a
+//! file controls the terminal. It must never print a URL from the arguments, which may contain a password.
 
-use crate::args::Shown;
+use crate::args::{self, Shown};
 use crate::exit;
-use clap::error::{ContextKind, ContextValue};
-use quorlock::{Error, ErrorCode, NodeReport};
+use quorlock::{Error, ErrorCode, NodeReport, printable, printable_json, without_secrets};
 use serde::Serialize;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
@@ -102,6 +101,13 @@ struct FailureReport<'a> {
     nodes: &'a [NodeReport],
 }
 
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";
+/// Moves the cursor to the top of the terminal, and clears it.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
 /// The standard streams, and the options for the output.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -124,7 +130,17 @@ impl Output {
 
     /// Prints a text on stdout. That the reader has closed the pipe is no error.
     pub(crate) fn print(&self, text: impl Display) -> Result<(), Failure> {
-        match self.try_print(text) {
+        self.print_own(&safe(&text.to_string(), self.colours))
+    }
+
+    /// Prints a text on stdout that somebody must read.
+    pub(crate) fn try_print(&self, text: impl Display) -> io::Result<()> {
+        try_write(&mut io::stdout().lock(), &safe(&text.to_string(), self.colours))
+    }
+
+    /// Prints a text of this program on stdout as it is, such as a script.
+    pub(crate) fn print_own(&self, text: &str) -> Result<(), Failure> {
+        match try_write(&mut io::stdout().lock(), text) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::own("the result cannot be printed", &error))
             }
@@ -132,9 +148,10 @@ impl Output {
         }
     }
 
-    /// Prints a text on stdout that somebody must read.
-    pub(crate) fn try_print(&self, text: impl Display) -> io::Result<()> {
-        try_write(&mut io::stdout().lock(), &text.to_string())
+    /// Clears the terminal that is stdout, and prints a text there.
+    pub(crate) fn redraw(&self, text: impl Display) -> io::Result<()> {
+        let text = format!("{CLEAR}{}", safe(&text.to_string(), self.colours));
+        try_write(&mut io::stdout().lock(), &text)
     }
 
     /// Prints a value on stdout, as one line of JSON.
@@ -150,12 +167,12 @@ impl Output {
     /// Returns the word in the colour of its meaning, or unchanged if there are no colours.
     pub(crate) fn paint(&self, word: &str) -> String {
         let colour = match word {
-            "free" | "ok" => 32,
-            "held" | "warning" => 33,
-            "contested" | "unknown" | "error" => 31,
+            "free" | "ok" => GREEN,
+            "held" | "warning" => YELLOW,
+            "contested" | "unknown" | "error" => RED,
             _ => return word.to_owned(),
         };
-        if self.colours { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
+        if self.colours { format!("{colour}{word}{PLAIN}") } else { word.to_owned() }
     }
 
     /// Prints on stderr how each node answered, if `--verbose` is given.
@@ -180,7 +197,7 @@ impl Output {
 
     /// Prints a question on stderr, also with `--quiet` and `--json`.
     pub(crate) fn ask(&self, question: impl Display) {
-        write(&mut io::stderr().lock(), &question.to_string());
+        write(&mut io::stderr().lock(), &safe(&question.to_string(), false));
     }
 
     /// Reports a failure on stderr, and returns its exit status. `--quiet` silences only a held lock, and
@@ -206,19 +223,50 @@ impl Output {
                 nodes.iter().map(|node| separator.to_owned() + &one_line(&node.to_string()));
             format!("quorlock: {}{}", one_line(message), nodes.collect::<String>())
         };
-        write(&mut io::stderr().lock(), &format!("{text}\n"));
+        write(&mut io::stderr().lock(), &safe(&format!("{text}\n"), false));
     }
 }
 
-/// Replaces line breaks and other control characters, which may come from a server.
+/// Returns the lines of a text without anything that controls a terminal, except, if `colours` says so, the colours of
+/// [`Output::paint`]. All that is printed passes it. Parts that others have written pass [`printable`] before, which also
+/// replaces their line breaks and colours.
+fn safe(text: &str, colours: bool) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['\n', '\x1b']) {
+        safe += &printable(&rest[..at]);
+        rest = &rest[at..];
+        let own = |mark: &&&str| (colours || **mark == "\n") && rest.starts_with(**mark);
+        match ["\n", GREEN, YELLOW, RED, PLAIN].iter().find(own) {
+            Some(mark) => {
+                safe += mark;
+                rest = &rest[mark.len()..];
+            }
+            None => {
+                safe.push('\u{fffd}');
+                rest = &rest[1..];
+            }
+        }
+    }
+    safe + &printable(rest)
+}
+
+/// Returns an argument, such as the name of a file, as messages show it: without a password or the text of a lease, which
+/// may be in the wrong place.
+pub(crate) fn named(given: impl AsRef<OsStr>) -> String {
+    printable(&without_secrets(&given.as_ref().to_string_lossy())).into_owned()
+}
+
+/// Returns a message, which may repeat the text of a server or a user, on one line.
 pub(crate) fn one_line(text: &str) -> String {
-    let words = text.split(char::is_control).map(str::trim);
-    words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
+    let lines = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty());
+    lines.map(printable).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a value as JSON.
 pub(crate) fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("there is nothing in it that JSON can't hold")
+    let json = serde_json::to_string(value).expect("there is nothing in it that JSON can't hold");
+    printable_json(&json).into_owned()
 }
 
 /// Writes the text with one system call where possible, so that lines of several processes do not mix.
@@ -233,25 +281,20 @@ fn write(to: &mut impl Write, text: &str) {
 
 /// Prints a text on stderr. Waits until its reader has room for it.
 pub(crate) fn print_error(text: &str) {
-    write(&mut io::stderr().lock(), text);
+    write(&mut io::stderr().lock(), &safe(text, false));
 }
 
 /// Prints what clap reports: an error in the usage, or the requested help or version. Returns the exit status.
 pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
     let mut text = error.render().to_string();
-    // A misplaced argument may be a URL with a password, or the text of a lease.
-    for argument in arguments.iter().filter_map(|argument| argument.to_str()) {
-        let is_secret = argument.contains("://") && argument.contains('@');
-        let is_lease = ["quorlock-lease-", "quorlock-handover-"];
-        if is_secret || is_lease.iter().any(|mark| argument.contains(mark)) {
-            text = text.replace(argument, "***");
-        }
-    }
     if !error.use_stderr() {
-        write(&mut io::stdout().lock(), &text);
+        write(&mut io::stdout().lock(), &safe(&text, false));
         return exit::OK;
     }
-    text = name_variable(error, text, arguments);
+    text = without_values(text, arguments);
+    if let Some(variable) = args::refused_variable(error, arguments) {
+        text = name_variable(error, &text, &variable);
+    }
     // The arguments after `--` are those of the command.
     let own = arguments.iter().take_while(|argument| *argument != "--");
     let hint = separator_hint(error, arguments);
@@ -270,22 +313,43 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
         // It replaces clap's advice, which would put the separator in the wrong place.
         text = format!("error: {message}\n\nFor more information, try 'quorlock run --help'.\n");
     }
-    write(&mut io::stderr().lock(), &text);
+    write(&mut io::stderr().lock(), &safe(&text, false));
     exit::USAGE
 }
 
-/// Names the environment variable instead of the flag if an invalid value is from there.
-fn name_variable(error: &clap::Error, text: String, arguments: &[OsString]) -> String {
-    use ContextValue::String as Text;
-    let parts = (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue));
-    let (Some(Text(flag)), Some(Text(value))) = parts else { return text };
-    let name = flag.trim_start_matches('-').split(' ').next().unwrap_or_default();
-    let variable = format!("QUORLOCK_{}", name.replace('-', "_").to_uppercase());
-    let is_given = arguments.iter().any(|given| given.to_string_lossy().ends_with(value.as_str()));
-    if is_given || std::env::var_os(&variable).is_none_or(|set| set != value.as_str()) {
-        return text;
+/// Replaces arguments and values of environment variables that may be secrets, such as a URL in the wrong place.
+fn without_values(mut text: String, arguments: &[OsString]) -> String {
+    let variables = std::env::vars_os()
+        .filter(|(name, _)| name.to_str().is_some_and(|name| name.starts_with("QUORLOCK_")));
+    let variables: Vec<_> = variables.map(|(_, value)| value).collect();
+    let given = arguments.iter().chain(&variables);
+    let mut secrets = Vec::new();
+    for given in given.map(|given| given.to_string_lossy()) {
+        // As a whole, as the value of a long flag, and as that of a short flag.
+        let value = given.split_once('=').map(|(_, value)| value);
+        let attached = given.strip_prefix('-').and_then(|flag| flag.get(1..));
+        for part in [Some(&*given), value, attached].into_iter().flatten() {
+            let shown = without_secrets(part);
+            if shown != part {
+                secrets.push((part.to_owned(), shown.into_owned()));
+            }
+        }
     }
-    text.replace(&format!("'{flag}'"), &variable)
+    // The longest first: it may contain another.
+    secrets.sort_by_key(|(part, _)| std::cmp::Reverse(part.len()));
+    for (part, shown) in secrets {
+        text = text.replace(&part, &shown);
+    }
+    text
+}
+
+/// Names the environment variable instead of the flag.
+fn name_variable(error: &clap::Error, text: &str, variable: &str) -> String {
+    use clap::error::{ContextKind, ContextValue};
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return text.to_owned();
+    };
+    text.replace(&format!("'{flag}'"), variable)
 }
 
 /// Returns a hint if the command of `run` seems to be given without the separator `--`, else nothing.
@@ -303,13 +367,23 @@ fn separator_hint(error: &clap::Error, arguments: &[OsString]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::one_line;
+    use super::{GREEN, PLAIN, one_line, safe};
+
+    #[test]
+    fn only_own_colours_and_line_breaks_control_the_terminal() {
+        let text = format!("a {GREEN}ok{PLAIN}\n\x1b]0;title\x07\u{202e}\r");
+        assert_eq!(
+            safe(&text, true),
+            format!("a {GREEN}ok{PLAIN}\n\u{fffd}]0;title\u{fffd}\u{fffd} ")
+        );
+        assert!(!safe(&text, false).contains('\x1b'));
+    }
 
     #[test]
     fn messages_have_one_line_and_no_control_characters() {
         assert_eq!(
             one_line("Parse error\nUnexpected `84`\r\n: \x1b[31mx"),
-            "Parse error Unexpected `84` : [31mx"
+            "Parse error Unexpected `84` : \u{fffd}[31mx"
         );
     }
 }

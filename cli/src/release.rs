@@ -7,8 +7,8 @@ use crate::connect::client;
 use crate::exit;
 use crate::lease;
 use crate::output::{Failure, Output};
-use crate::status::{describe, printable, summary};
-use quorlock::{NodeReport, State, Status};
+use crate::status::{describe, summary};
+use quorlock::{NodeReport, State, Status, printable};
 use serde::Serialize;
 use std::io::{self, IsTerminal};
 

@@ -5,7 +5,9 @@ use crate::connect::client;
 use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output};
-use quorlock::{Client, Dialect, NodeStatus, OptionValue, Reader, SemaphoreStatus, State, Status};
+use quorlock::{
+    Client, Dialect, NodeStatus, OptionValue, Reader, SemaphoreStatus, State, Status, printable,
+};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) async fn status(
@@ -103,7 +105,7 @@ pub(crate) fn summary(status: &Status) -> String {
     let fence = status.fence.filter(|_| status.state == State::Held);
     let fence = fence.map(|fence| format!("fence {fence}"));
     let left = expiry(status).map(|left| format!("free in {} unless it is renewed", show(left)));
-    let by = readers(&status.readers).or(status.holder.as_deref().map(printable));
+    let by = readers(&status.readers).or(status.holder.as_deref().map(shown));
     let by = by.map(|by| format!("by {by}"));
     let words: String = [by, held_for].iter().flatten().map(|words| format!(" {words}")).collect();
     let parts = [token, fence, left, waiters(status.waiters)].into_iter().flatten();
@@ -114,8 +116,12 @@ pub(crate) fn summary(status: &Status) -> String {
 /// resource is not held.
 pub(crate) fn holder(status: &Status) -> Option<String> {
     let token = || status.token.as_ref().map(|token| format!("token {token}…"));
-    let of_one = || status.holder.as_deref().map(printable).or_else(token);
+    let of_one = || status.holder.as_deref().map(shown).or_else(token);
     readers(&status.readers).or_else(of_one)
+}
+
+fn shown(name: &str) -> String {
+    printable(name).into_owned()
 }
 
 /// Says how many clients hold the resource in shared mode, if any do.
@@ -178,9 +184,4 @@ fn describe_node(node: &NodeStatus, output: &Output) -> String {
     let detail = Some(node.detail.clone()).filter(|detail| !detail.is_empty());
     let parts = [left, fence, waiters, detail].into_iter().flatten();
     outcome + &parts.map(|part| format!(", {part}")).collect::<String>()
-}
-
-/// Replaces control characters, which a terminal would interpret.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

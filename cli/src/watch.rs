@@ -8,8 +8,8 @@ use crate::exit;
 use crate::list::{statuses, table};
 use crate::output::{Failure, Output};
 use crate::signals::Signals;
-use crate::status::{holder, printable, waiters};
-use quorlock::{Client, ErrorCode, State, Status};
+use crate::status::{holder, waiters};
+use quorlock::{Client, ErrorCode, State, Status, printable};
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -17,8 +17,6 @@ use tokio::time::sleep;
 
 /// The most resources to watch if none are named.
 const MOST: usize = 1000;
-/// Moves the cursor to the top of the terminal, and clears it.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) async fn watch(
     nodes: &Nodes,
@@ -52,7 +50,7 @@ async fn follow(
         let trouble = match look(client, resources, &seen).await {
             Ok(all) if is_live => {
                 let text = draw(&all, interval, output);
-                printed = output.try_print(format_args!("{CLEAR}{text}"));
+                printed = output.redraw(text);
                 String::new()
             }
             Ok(all) => {

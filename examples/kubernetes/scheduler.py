@@ -31,8 +31,8 @@ async def main() -> None:
                 print(f"handed over to {name}", flush=True)
                 break
 
-    guard = float(os.environ["RESTART_GUARD"])
-    async with quorlock.Client(ttl=3, restart_guard=guard) as client:
+    # The nodes and the restart guard are in the environment, as for all clients.
+    async with quorlock.Client(ttl=3) as client:
         election = client.elect("leader:scheduler", holder=NAME)
         campaign = asyncio.create_task(election.run_async(lead))
 

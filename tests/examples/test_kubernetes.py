@@ -15,7 +15,7 @@ WORKS = r"works with fence (\d+)"
 def start_pod(start_python: Callable[..., Program], servers: Servers, number: int) -> Program:
     """Starts a pod, and waits until it leads or is a candidate."""
     name = f"scheduler-{number}"
-    options = {"POD_NAME": name, "REPLICAS": "3", "RESTART_GUARD": "0"}
+    options = {"POD_NAME": name, "REPLICAS": "3", "QUORLOCK_RESTART_GUARD": "off"}
     pod = start_python("kubernetes", "scheduler.py", **options)
     wait_until(lambda: all(listeners(servers, "leader:scheduler", name)) or "works" in pod.text)
     return pod

@@ -7,6 +7,9 @@ import { promisify } from 'node:util'
 import assert from 'node:assert/strict'
 import { Client } from 'quorlock'
 
+// The settings of a fleet, which operators may have set on the machine that runs the tests.
+for (const name of ['NODES', 'RESTART_GUARD', 'KEY_PREFIX', 'DRIFT_FACTOR']) delete process.env[`QUORLOCK_${name}`]
+
 const program = fileURLToPath(new URL('../servers.py', import.meta.url))
 
 export class Servers {

@@ -34,6 +34,25 @@ suite('options', () => {
   }
 })
 
+suite('environment', () => {
+  for (const row of load('environment')) {
+    test(JSON.stringify([row.set, row.options]), async (t) => {
+      for (const [variable, value] of Object.entries(row.set)) {
+        process.env[variable] = value
+        t.after(() => delete process.env[variable])
+      }
+      const client = await expectOutcome(row, () => new quorlock.Client(row.nodes, jsOptions(row.options)))
+      if (!client) return
+      const { settings } = await client.doctor()
+      await client.close()
+      for (const [name, [value, source]] of Object.entries(row.settings)) {
+        const setting = settings.find((setting) => setting.name === name)
+        assert.deepEqual(setting, { name, value, source: source.replace(`{${name}}`, camel(name)) })
+      }
+    })
+  }
+})
+
 suite('nodes', () => {
   for (const row of load('nodes')) {
     test(JSON.stringify(row.nodes), async () => {

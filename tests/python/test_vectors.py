@@ -82,6 +82,27 @@ def test_resources_are_accepted_or_refused_as_in_the_table(case: dict[str, Any])
         assert not lock.locked()
 
 
+@pytest.mark.parametrize(
+    "case", load("environment.json"), ids=lambda case: f"{case['set']}-{case.get('options')}"
+)
+def test_settings_of_a_fleet_come_from_the_environment(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("QUORLOCK_NODES", raising=False)
+    for variable, value in case["set"].items():
+        monkeypatch.setenv(variable, value)
+    options = python_options(case.get("options", {}))
+    client = expect(case, lambda: quorlock.Client(case["nodes"], **options))
+    if client is None:
+        return
+    with client:
+        settings = {setting.name: setting for setting in client.doctor().settings}
+    assert list(settings) == ["nodes", "restart_guard", "key_prefix", "drift_factor"]
+    for name, (value, source) in case["settings"].items():
+        setting = settings[name]
+        assert (setting.value, setting.source) == (value, source.replace(f"{{{name}}}", name))
+
+
 def listed(resource: Any) -> list[str]:
     """Returns the resources of a step as a list. The step has one resource or a list."""
     return resource if isinstance(resource, list) else [resource]

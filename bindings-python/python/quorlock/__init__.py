@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         PermitNode,
         Reader,
         SemaphoreStatus,
+        Setting,
         Stats,
         Status,
     )
@@ -76,6 +77,7 @@ __all__ = [
     "Semaphore",
     "SemaphoreOptions",
     "SemaphoreStatus",
+    "Setting",
     "Stats",
     "Status",
     "Watch",
@@ -95,6 +97,7 @@ _REPORTS = {
     "PermitNode",
     "Reader",
     "SemaphoreStatus",
+    "Setting",
     "Stats",
     "Status",
 }

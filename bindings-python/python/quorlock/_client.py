@@ -10,7 +10,7 @@ from ._election import Election, Watch
 from ._errors import ConfigError
 from ._lease import Duration, Lease, Mode
 from ._lock import Lock, LockDecorator
-from ._options import CLIENT, REQUIRED, given
+from ._options import CLIENT, ENVIRONMENT, REQUIRED, given
 from ._semaphore import Semaphore
 
 if TYPE_CHECKING:
@@ -78,16 +78,19 @@ class ClientOptions(_CommonOptions, total=False):
     Default: 1."""
     drift_factor: float
     """The maximum difference between the rates of clocks, as a fraction: 0 to 0.5. The validity of
-    a lease is shorter than its ttl by this fraction. Default: 0.01 (1 %)."""
+    a lease is shorter than its ttl by this fraction. Default: the environment variable
+    `QUORLOCK_DRIFT_FACTOR`, or 0.01 (1 %)."""
     retry_delay: tuple[Duration, Duration]
     """The range of the random delay between two attempts of a waiter that no node notifies: 1 ms to
     1 h. A notified waiter has priority over other waiters for a time equal to the shorter delay.
     Default: (0.05, 0.2)."""
     restart_guard: Duration | None
     """The time for which the votes of a restarted node are not counted: 10 ms to 24 h, at least the
-    largest ttl that any client uses. None or 0 turns it off. Default: None."""
+    largest ttl that any client uses. None or 0 turns it off. Default: the environment variable
+    `QUORLOCK_RESTART_GUARD`, such as `30s`, or off."""
     key_prefix: str
-    """The prefix of the keys on the nodes, before the resource. Default: empty."""
+    """The prefix of the keys on the nodes, before the resource. Default: the environment variable
+    `QUORLOCK_KEY_PREFIX`, or empty."""
     credentials: Credentials | None
     """A function, sync or async, that takes the address of a node and returns its user, or None
     for the default user, and its password. Called on another thread for each new connection.
@@ -119,10 +122,10 @@ class Client:
         max_hold: Duration | None = 3600,
         node_timeout: Duration | None = None,
         connect_timeout: Duration = 1,
-        drift_factor: float = 0.01,
+        drift_factor: float = ENVIRONMENT,
         retry_delay: tuple[Duration, Duration] = (0.05, 0.2),
-        restart_guard: Duration | None = None,
-        key_prefix: str = "",
+        restart_guard: Duration | None = ENVIRONMENT,
+        key_prefix: str = ENVIRONMENT,
         holder: str | None = None,
         keep: Duration | None = None,
         credentials: Credentials | None = None,
@@ -133,6 +136,11 @@ class Client:
         `redis-sentinel://host,…/service`, `redis-cluster://host,…`, `unix:///path[?db=…]`, or
         `memory://name` for a node in this process, for tests. The default is the environment
         variable `QUORLOCK_NODES`, in which URLs are separated by commas.
+
+        If they are not given, `restart_guard`, `key_prefix` and `drift_factor` are read from the
+        environment variables `QUORLOCK_RESTART_GUARD` (such as `30s`), `QUORLOCK_KEY_PREFIX` and
+        `QUORLOCK_DRIFT_FACTOR`, unless all nodes are `memory://`. An empty variable counts as not
+        set. Without them, `restart_guard` is off, `key_prefix` empty and `drift_factor` 0.01.
 
         The options `ttl`, `wait`, `auto_extend`, `max_hold`, `holder` and `keep` are the defaults
         of the client's locks: see `lock`. Durations are in seconds, or a `timedelta`.
@@ -152,7 +160,7 @@ class Client:
           user, or None for the default user, and its password. Called on another thread for each
           new connection, instead of a login in the URLs.
 
-        Raises ConfigError for an invalid URL, option or node list.
+        Raises ConfigError for an invalid URL, option, environment variable or node list.
         """
         options = given(
             ttl=ttl,

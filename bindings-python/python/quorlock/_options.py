@@ -29,6 +29,7 @@ REQUIRED: Any = _Required()
 CLIENT: Any = _Inherited("client")
 LOCK: Any = _Inherited("lock")
 SEMAPHORE: Any = _Inherited("semaphore")
+ENVIRONMENT: Any = _Inherited("environment")
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -79,10 +79,22 @@ class NodeDiagnosis:
     """The results of all checks of this node."""
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that must be the same in all clients of a fleet."""
+
+    name: str
+    """`nodes`, `restart_guard`, `key_prefix` or `drift_factor`."""
+    value: str
+    """The value, for people: of `nodes` their number, of a duration such as `30 s`, or `off`."""
+    source: str
+    """Where the value is from: the option, the name of an environment variable, or `default`."""
+
+
 class Diagnosis:
     """The result of `Client.doctor`. `str()` returns it as readable text."""
 
-    __slots__ = ("_json", "_text", "findings", "level", "nodes")
+    __slots__ = ("_json", "_text", "findings", "level", "nodes", "settings")
 
     def __init__(self, text: str, as_json: str) -> None:
         """Called by the client only."""
@@ -91,6 +103,10 @@ class Diagnosis:
         self._json = as_json
         self.level: Level = diagnosis["level"]
         """The worst level of all findings."""
+        self.settings: tuple[Setting, ...] = tuple(
+            Setting(**setting) for setting in diagnosis["settings"]
+        )
+        """The settings that must be the same in all clients of a fleet."""
         self.findings: tuple[Finding, ...] = _findings(diagnosis)
         """Findings that concern the nodes together."""
         self.nodes: tuple[NodeDiagnosis, ...] = tuple(

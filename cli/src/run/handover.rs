@@ -4,9 +4,9 @@
 
 use super::{Child, Environment, cannot_run, command, signals};
 use crate::acquiring::{NOW, Source, acquire, names};
-use crate::args::Run;
+use crate::args::{Named, Run};
 use crate::exit;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, named};
 use quorlock::{Adoption, Client, Dialect, ErrorCode, Lease, OptionValue};
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ pub(super) const VARIABLE: &str = "QUORLOCK_LEASE";
 pub(super) fn adoption(client: &Client, file: Option<&Path>) -> Result<Adoption, Failure> {
     let (place, text) = match file {
         Some(file) => {
-            let place = if file == "-" { "stdin".into() } else { file.display().to_string() };
+            let place = if file == "-" { "stdin".into() } else { named(file) };
             let text = first_line(file).map_err(|error| {
                 Failure::Usage(format!(
                     "the text of the lease cannot be read from {place}: {error}"
@@ -66,7 +66,8 @@ pub(super) fn is_used_up(client: &Client, held: &Lease) -> bool {
 /// adopted the lease, releases it.
 pub(super) async fn run(client: Client, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     client.check_within(Dialect::CommandLine, wanted.within.as_ref())?;
-    let source = Source::wanted(&client, wanted).option("--max-hold", &OptionValue::Null);
+    let source =
+        Source::wanted(&client, wanted).option(&Named::default(), "max_hold", &OptionValue::Null);
     let result = hand_over(&client, &source.checked()?, wanted, output).await;
     client.close().await;
     result

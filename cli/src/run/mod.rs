@@ -18,11 +18,11 @@ use other::{Child, stdin};
 use unix::{Child, stdin};
 
 use crate::acquiring::{Source, acquire, names, slots};
-use crate::args::{Nodes, Run};
+use crate::args::{Named, Nodes, Run};
 use crate::connect::client;
 use crate::duration::{self, show};
 use crate::exit;
-use crate::output::{Failure, Output};
+use crate::output::{self, Failure, Output};
 use crate::signals::Signals;
 use quorlock::{Client, Lease, OptionValue};
 use std::collections::BTreeMap;
@@ -46,8 +46,9 @@ pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<
     };
     let max_hold = wanted.max_hold.as_ref().unwrap_or(&OptionValue::Null);
     let keep = wanted.keep.as_ref().unwrap_or(&OptionValue::Null);
-    let source = source.option("--max-hold", max_hold).option("--keep", keep).checked()?;
-    let kill_after = kill_after(&nodes.ttl, wanted.kill_after.as_ref())?;
+    let source = source.option(&nodes.named, "max_hold", max_hold);
+    let source = source.option(&nodes.named, "keep", keep).checked()?;
+    let kill_after = kill_after(&nodes.ttl, wanted.kill_after.as_ref(), &nodes.named)?;
     let mut signals = signals()?;
     let result = hold(&client, &source, wanted, kill_after, &mut signals, output).await;
     client.close().await;
@@ -69,14 +70,18 @@ fn command(wanted: &Run) -> Vec<OsString> {
 /// Returns how long the command may run after SIGTERM before it is killed. If the lease cannot be extended,
 /// SIGTERM is sent this long before the lease ends. At most half of the ttl, so that there is time to retry a
 /// renewal, which is due every third of the ttl.
-fn kill_after(ttl: &OptionValue, wanted: Option<&OptionValue>) -> Result<Duration, Failure> {
+fn kill_after(
+    ttl: &OptionValue,
+    wanted: Option<&OptionValue>,
+    named: &Named,
+) -> Result<Duration, Failure> {
     let ttl = duration::of(ttl).unwrap_or_default();
     match wanted {
         None => Ok(ttl / 5),
         Some(value) => duration::of(value).filter(|time| *time <= ttl / 2).ok_or_else(|| {
             Failure::Usage(format!(
-                "--kill-after must be a duration from 0 to half of --ttl ({}); for more time, set a longer \
-                 --ttl",
+                "{} must be a duration from 0 to half of --ttl ({}); for more time, set a longer --ttl",
+                named.name("kill_after"),
                 show(ttl / 2)
             ))
         }),
@@ -175,7 +180,7 @@ fn cannot_run(command: &[OsString], error: &io::Error) -> Failure {
         }
         _ => "",
     };
-    Failure::Other(format!("cannot run {}: {error}{hint}", program.display()), status)
+    Failure::Other(format!("cannot run {}: {error}{hint}", output::named(program)), status)
 }
 
 /// Whether the name of a program looks like a command for a shell: quoted as one word, with an assignment in front,
@@ -273,7 +278,7 @@ mod tests {
     fn a_command_is_killed_before_its_lease_ends() {
         let kill_after = |ttl, wanted: Option<&str>| {
             let wanted = wanted.map(|wanted| parse(wanted).expect("a duration"));
-            kill_after(&parse(ttl).expect("a duration"), wanted.as_ref())
+            kill_after(&parse(ttl).expect("a duration"), wanted.as_ref(), &Named::default())
                 .map_err(|failure| format!("{failure:?}"))
         };
         assert_eq!(kill_after("10s", None), Ok(Duration::from_secs(2)));

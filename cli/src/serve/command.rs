@@ -1,7 +1,7 @@
 //! The commands of the protocol: turns the words of a request into a [`Command`]. Which values an option accepts is decided
 //! by the core.
 
-use quorlock::{Dialect, OptionValue, wrong_resource};
+use quorlock::{Dialect, OptionValue, without_secrets, wrong_resource};
 use std::fmt;
 
 /// The options of `LOCK` and `ADOPT`, each with a value.
@@ -131,7 +131,7 @@ pub(crate) fn parse(words: Vec<Vec<u8>>) -> Result<Command, Refusal> {
         }
         "RESET" => Command::Reset,
         "QUIT" => Command::Quit,
-        _ => return Err(format!("ERR unknown command '{}'", words.given.escape_debug())),
+        _ => return Err(format!("ERR unknown command '{}'", shown(words.given.as_bytes()))),
     };
     if words.is_empty() { Ok(command) } else { Err(words.wrong_number()) }
 }
@@ -202,8 +202,7 @@ fn client(words: &mut Words) -> Result<Command, Refusal> {
             Command::Accepted
         }
         _ => {
-            let name = String::from_utf8_lossy(&subcommand);
-            return Err(format!("ERR unknown subcommand '{}' of CLIENT", name.escape_debug()));
+            return Err(format!("ERR unknown subcommand '{}' of CLIENT", shown(&subcommand)));
         }
     })
 }
@@ -255,11 +254,11 @@ impl Words {
         if !is_name && !is_value {
             return Ok(());
         }
-        let given = String::from_utf8_lossy(given);
+        let given = shown(given);
         Err(format!(
             "ERR '{}' is no option; to lock several resources, one of which has this name, say how \
              many they are: LOCK RESOURCES 2 a b",
-            given.escape_debug()
+            given
         ))
     }
 
@@ -272,9 +271,8 @@ impl Words {
     }
 
     fn syntax(&self, word: &[u8]) -> Refusal {
-        let word = String::from_utf8_lossy(&word[..word.len().min(MAX_NAME)]);
         let command = self.command.to_lowercase();
-        format!("ERR syntax error near '{}' in '{command}'", word.escape_debug())
+        format!("ERR syntax error near '{}' in '{command}'", shown(word))
     }
 
     fn text(&mut self, what: &str) -> Result<String, Refusal> {
@@ -326,6 +324,12 @@ impl Words {
     fn only_option(&mut self, name: &'static str) -> Result<Option<OptionValue>, Refusal> {
         Ok(self.options(&[name])?.pop().map(|(_, value)| value))
     }
+}
+
+/// Returns a word as errors repeat it: its beginning, and nothing of a secret.
+fn shown(word: &[u8]) -> String {
+    let word = String::from_utf8_lossy(&word[..word.len().min(MAX_NAME)]);
+    without_secrets(&word).escape_debug().to_string()
 }
 
 /// Returns the value of an option for the core, which refuses what it does not accept.

@@ -36,7 +36,7 @@ struct Ready<'a> {
 }
 
 pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Result<u8, Failure> {
-    let further = [("--wait", &wanted.wait), ("--max-hold", &Some(wanted.max_hold.clone()))];
+    let further = [("wait", &wanted.wait), ("max_hold", &Some(wanted.max_hold.clone()))];
     let client = client_with(nodes, &further)?;
     let drain = match &wanted.drain {
         OptionValue::Null => None,

@@ -3,7 +3,7 @@
 //! The file must never be open to more users than asked for, and a daemon must never take the path of a live one.
 
 use crate::args::Serve;
-use crate::output::Failure;
+use crate::output::{Failure, named};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use std::env;
@@ -43,13 +43,12 @@ impl Socket {
         if let Some(listener) = passed_on()? {
             let address = listener.local_addr().ok();
             let path = address.as_ref().and_then(|address| address.as_pathname());
-            let name =
-                path.map_or_else(|| "a socket".to_owned(), |path| path.display().to_string());
+            let name = path.map_or_else(|| "a socket".to_owned(), named);
             return Ok(Self { listener, name, file: None });
         }
         let path = wanted.socket.clone().map_or_else(default_path, Ok)?;
         let (listener, identity) = bind(&path, wanted).await?;
-        let name = path.display().to_string();
+        let name = named(&path);
         Ok(Self { listener, name, file: Some(SocketFile { path, identity }) })
     }
 
@@ -74,7 +73,7 @@ fn default_path() -> Result<PathBuf, Failure> {
         let directory = Path::new("/run/quorlock");
         match fs::DirBuilder::new().mode(0o755).create(directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Failure::own(&format!("cannot make {}", directory.display()), &error));
+                return Err(Failure::own(&format!("cannot make {}", named(directory)), &error));
             }
             _ => return Ok(directory.join("quorlock.sock")),
         }
@@ -92,7 +91,7 @@ async fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)),
     let owner = wanted.owner.as_deref().map(|name| number_of(name, "--owner", user)).transpose()?;
     let group =
         wanted.group.as_deref().map(|name| number_of(name, "--group", group)).transpose()?;
-    let failed = |error| Failure::own(&format!("cannot listen on {}", path.display()), &error);
+    let failed = |error| Failure::own(&format!("cannot listen on {}", named(path)), &error);
     let directory = match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),
@@ -136,7 +135,7 @@ fn lock(directory: &File) -> io::Result<()> {
 
 /// Removes the socket file of a daemon that is gone.
 async fn remove_stale(path: &Path) -> Result<(), Failure> {
-    let name = path.display();
+    let name = named(path);
     let failed = |error| Failure::own(&format!("cannot listen on {name}"), &error);
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -170,7 +169,7 @@ fn number_of(
         return Ok(number);
     }
     let found = CString::new(given).ok().and_then(|name| look_up(&name));
-    found.ok_or_else(|| wrong(format!("{flag}: there is no {given}")))
+    found.ok_or_else(|| wrong(format!("{flag}: there is no {}", named(given))))
 }
 
 #[expect(unsafe_code, reason = "getpwnam(3)")]

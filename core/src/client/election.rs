@@ -8,6 +8,7 @@ use crate::client::adoption::Adoption;
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
+use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
@@ -168,7 +169,9 @@ impl Election {
 
 impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election").field("resource", &self.resource()).finish_non_exhaustive()
+        f.debug_struct("Election")
+            .field("resource", &format_args!("{}", Quoted(self.resource())))
+            .finish_non_exhaustive()
     }
 }
 

@@ -28,7 +28,9 @@ use crate::client::semaphore::Semaphore;
 use crate::client::setup::Setup;
 use crate::client::watch::Watch;
 use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
-use crate::config::nodes;
+use crate::config::endpoint::Endpoint;
+use crate::config::environment;
+use crate::config::nodes::{self, NODES_VARIABLE};
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::config::url;
@@ -95,6 +97,14 @@ impl ClientBuilder {
     /// [`ClientBuilder::nodes`] with a comma-separated list of URLs, as in `QUORLOCK_NODES`.
     pub fn node_list(self, urls: &str) -> Self {
         self.nodes(url::split(urls))
+    }
+
+    /// [`ClientBuilder::node_list`] of the command line, which says in which way the nodes were named.
+    #[doc(hidden)]
+    pub fn node_list_from(mut self, source: &'static str, urls: &str) -> Self {
+        self.options.dialect = Dialect::CommandLine;
+        self.options.nodes_from = source;
+        self.node_list(urls)
     }
 
     /// Sets a function that returns the user and the password for each new connection to a node,
@@ -172,7 +182,7 @@ impl ClientBuilder {
     }
 
     /// Sets the maximum relative difference in rate between two clocks: 0 to 0.5, 0.01 (1 %) by
-    /// default.
+    /// default. By default it is read from the environment variable `QUORLOCK_DRIFT_FACTOR`.
     pub fn drift_factor(self, factor: f64) -> Self {
         self.option(Dialect::Rust, "drift_factor", &OptionValue::Number(factor))
     }
@@ -186,13 +196,15 @@ impl ClientBuilder {
     }
 
     /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the
-    /// longest ttl of any client. Off by default: a node that loses its data in a restart may then
+    /// longest ttl of any client; zero turns it off. By default it is read from the environment variable
+    /// `QUORLOCK_RESTART_GUARD`, such as `30s`, and off without it: a node that loses its data in a restart may then
     /// grant a lock while an earlier lease for it is still valid.
     pub fn restart_guard(self, guard: Duration) -> Self {
         self.duration("restart_guard", guard)
     }
 
-    /// Sets the prefix of all keys on the nodes: empty by default.
+    /// Sets the prefix of all keys on the nodes. By default it is read from the environment variable
+    /// `QUORLOCK_KEY_PREFIX`, and empty without it.
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
@@ -214,10 +226,10 @@ impl ClientBuilder {
     /// messages use the form of `dialect`. If the value is invalid, `build` returns the error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         let set = match name {
-            "nodes" => nodes::urls(dialect, value).map(|urls| {
+            "nodes" => {
                 self.options.dialect = dialect;
-                self.urls = urls;
-            }),
+                nodes::urls(dialect, value).map(|urls| self.urls = urls)
+            }
             _ => self.options.set(dialect, name, value),
         };
         if let Err(error) = set {
@@ -232,20 +244,29 @@ impl ClientBuilder {
 
     /// Builds the client. Does no IO, apart from reading the files that TLS parameters name.
     ///
+    /// Options that were not set, and that must be equal in a fleet, are read from the environment variables
+    /// `QUORLOCK_RESTART_GUARD`, `QUORLOCK_KEY_PREFIX` and `QUORLOCK_DRIFT_FACTOR`, unless all nodes are in-memory nodes. An
+    /// empty variable counts as not set.
+    ///
     /// # Errors
     ///
-    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for a bad URL, option or node list.
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for a bad URL, option, environment variable or node list.
     pub fn build(self) -> Result<Client> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
-        self.options.check_guard("ttl", self.options.ttl)?;
-        let endpoints = nodes::endpoints(
-            self.options.dialect,
-            self.urls.as_deref(),
-            self.credentials.as_ref(),
-        )?;
-        Ok(Client { setup: Setup::new(self.options, endpoints) })
+        let mut options = self.options;
+        let endpoints =
+            nodes::endpoints(options.dialect, self.urls.as_deref(), self.credentials.as_ref())?;
+        if self.urls.is_none() {
+            options.nodes_from = NODES_VARIABLE;
+        }
+        // In-memory nodes are for tests, which must not depend on the settings of a fleet.
+        if !endpoints.iter().all(Endpoint::is_memory) {
+            options.read_environment(environment::process)?;
+        }
+        options.check_ttl()?;
+        Ok(Client { setup: Setup::new(options, endpoints) })
     }
 }
 

@@ -5,6 +5,7 @@ use crate::client::lock::{Lock, Permits};
 use crate::client::permits_status::{SemaphoreStatus, status};
 use crate::client::setup::Setup;
 use crate::config::permits::{checked_limit, checked_permits};
+use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::Result;
@@ -183,7 +184,7 @@ impl Semaphore {
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
-            .field("resource", &self.resource())
+            .field("resource", &format_args!("{}", Quoted(self.resource())))
             .field("limit", &self.limit)
             .finish_non_exhaustive()
     }

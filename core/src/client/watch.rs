@@ -6,6 +6,7 @@
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
+use crate::config::quoted::Quoted;
 use crate::error::{Error, Result};
 use crate::lock::driver::Driver;
 use crate::lock::subscriber::Topic;
@@ -100,7 +101,7 @@ impl Watch {
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
-            .field("resource", &self.resource())
+            .field("resource", &format_args!("{}", Quoted(self.resource())))
             .field("seen", &self.seen)
             .finish_non_exhaustive()
     }

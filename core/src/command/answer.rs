@@ -3,6 +3,7 @@
 
 use crate::command::reply::{Refusal, Reply};
 use crate::error::duration::HumanDuration;
+use crate::error::printable::printable;
 use crate::error::{NodeOutcome, NodeReport};
 use crate::runtime::clock;
 use quorlock_protocol::{Answer, Vote};
@@ -28,13 +29,18 @@ pub(crate) struct Failure {
 pub(crate) type Answered = Result<Reply, Failure>;
 
 impl Failure {
+    /// Creates a failure. The details may repeat what a server has written.
+    pub(crate) fn new(outcome: NodeOutcome, detail: &str, sent: bool) -> Self {
+        Self { outcome, detail: printable(detail).into_owned(), sent }
+    }
+
     pub(crate) fn unreachable(detail: impl Into<String>) -> Self {
-        Self { outcome: NodeOutcome::Unreachable, detail: detail.into(), sent: false }
+        Self::new(NodeOutcome::Unreachable, &detail.into(), false)
     }
 
     /// Creates the failure of a request that the node answered with an error.
     pub(crate) fn refused(detail: impl Into<String>) -> Self {
-        Self { outcome: NodeOutcome::Refused, detail: detail.into(), sent: true }
+        Self::new(NodeOutcome::Refused, &detail.into(), true)
     }
 
     /// Creates the failure of a request that got no answer on a connection that was idle before, and is replaced.
@@ -77,7 +83,7 @@ impl Failure {
     /// Adds the address of the server to the details. Used if the node's URL does not name that
     /// server.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
-        Self { detail: format!("{place}: {}", self.detail), ..self }
+        Self::new(self.outcome, &format!("{place}: {}", self.detail), self.sent)
     }
 
     /// Whether another server may have taken over from the one that this is about.

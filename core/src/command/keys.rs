@@ -1,7 +1,8 @@
 //! The keys of a resource on the nodes, and their slots in a Redis Cluster. Pure functions;
 //! `client` checks names here, `lock` makes keys.
 
-use crate::config::resources::{Quoted, Resources};
+use crate::config::quoted::Quoted;
+use crate::config::resources::Resources;
 use crate::error::{Error, Result};
 use crc::{CRC_16_XMODEM, Crc};
 use quorlock_protocol::node::readers;

@@ -4,6 +4,7 @@
 //! with a reason. It contains a token, so it is a secret: no error may contain it. `client/kept.rs` and
 //! `lock/handover.rs` define what the texts of each kind contain.
 
+use crate::config::secret::{DETACHED_MARK, KEPT_MARK};
 use crate::error::{Error, Result};
 use crc::{CRC_32_ISO_HDLC, Crc};
 use serde::Serialize;
@@ -32,8 +33,8 @@ impl Kind {
     /// The beginning of a text of any version.
     fn mark(self) -> &'static str {
         match self {
-            Self::Kept => "quorlock-lease-",
-            Self::Detached => "quorlock-handover-",
+            Self::Kept => KEPT_MARK,
+            Self::Detached => DETACHED_MARK,
         }
     }
 

@@ -7,6 +7,7 @@
 
 use crate::config::holder::{self, MAX_HOLDER};
 use crate::error::Result;
+use crate::error::printable::is_printable;
 use crate::runtime::random::{TOKEN_BYTES, random_token};
 use quorlock_protocol::node::entry::Value;
 use std::fmt;
@@ -77,7 +78,7 @@ impl Token {
 
     /// The part that may be shown: the first 8 characters, unprintable ones replaced.
     pub(crate) fn shown(&self) -> String {
-        let show = |letter| if holder::is_printable(letter) { letter } else { '\u{fffd}' };
+        let show = |letter| if is_printable(letter) { letter } else { '\u{fffd}' };
         self.0.chars().take(SHOWN).map(show).collect()
     }
 }

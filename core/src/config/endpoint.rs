@@ -248,6 +248,10 @@ impl Endpoint {
         Ok(())
     }
 
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self.target, Target::Memory(_))
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.target, Target::Cluster(_))
     }

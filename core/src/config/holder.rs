@@ -3,6 +3,8 @@
 //! `options.rs` checks the option with it. `command/token.rs` checks names that other programs have
 //! stored.
 
+use crate::config::secret::without_secrets;
+use crate::error::printable::is_printable;
 use std::fmt;
 
 /// The maximum length of a name, in bytes.
@@ -13,13 +15,6 @@ const SHOWN: usize = 32;
 /// Whether a name may be stored and shown. The empty name stands for none.
 pub(crate) fn is_valid(name: &str) -> bool {
     name.len() <= MAX_HOLDER && name.chars().all(is_printable)
-}
-
-/// Whether a terminal or a log shows this character as text: it is no control character, no line
-/// separator and does not change the direction of the text after it.
-pub(crate) fn is_printable(letter: char) -> bool {
-    !letter.is_control()
-        && !matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
 /// The name of this process, `hostname:pid`. A forked child has another one.
@@ -49,6 +44,10 @@ pub(crate) struct Invalid<'a>(pub(crate) &'a str);
 impl fmt::Display for Invalid<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.0;
+        let shown = without_secrets(name);
+        if shown != name {
+            return write!(f, "{shown:?} ({} bytes)", name.len());
+        }
         match name.char_indices().nth(SHOWN) {
             None => write!(f, "{name:?}"),
             Some((end, _)) => write!(f, "{:?}… ({} bytes)", &name[..end], name.len()),

@@ -4,18 +4,22 @@
 //! with the error messages for it. It opens no connection; only `tls.rs` reads files, and encrypts
 //! connections that others have opened. `client` calls it; many other modules read its types.
 //!
-//! Reading order: `value.rs` (what bindings pass), `options.rs`, `holder.rs`, `resources.rs`, `nodes.rs` (the
-//! list of nodes), `endpoint.rs` (one node), `url.rs`, `server.rs`, `credentials.rs`, `tls.rs` (`no_tls.rs`
-//! without the feature `tls`).
+//! Reading order: `value.rs` (what bindings pass), `options.rs`, `environment.rs`, `duration.rs`, `holder.rs`, `resources.rs`, `quoted.rs`,
+//! `nodes.rs` (the list of nodes), `endpoint.rs` (one node), `url.rs`, `secret.rs`, `server.rs`, `credentials.rs`, `tls.rs`
+//! (`no_tls.rs` without the feature `tls`).
 
 pub(crate) mod credentials;
+pub(crate) mod duration;
 pub(crate) mod endpoint;
+pub(crate) mod environment;
 pub(crate) mod holder;
 pub(crate) mod mode;
 pub(crate) mod nodes;
 pub(crate) mod options;
 pub(crate) mod permits;
+pub(crate) mod quoted;
 pub(crate) mod resources;
+pub(crate) mod secret;
 pub(crate) mod server;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;

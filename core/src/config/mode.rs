@@ -1,6 +1,7 @@
 //! The mode of a lock: exclusive, or shared with other readers; and which of several resources has which.
 
-use crate::config::resources::{Quoted, Resources};
+use crate::config::quoted::Quoted;
+use crate::config::resources::Resources;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 

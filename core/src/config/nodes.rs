@@ -2,6 +2,7 @@
 
 use crate::config::credentials::Provider;
 use crate::config::endpoint::{Endpoint, is_scheme, urls_within};
+use crate::config::environment;
 use crate::config::url::{redacted, split};
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result, same_server};
@@ -52,7 +53,8 @@ pub(crate) fn endpoints(
     let urls = match urls {
         Some(urls) => urls,
         None => {
-            from_environment = split(&std::env::var(NODES_VARIABLE).unwrap_or_default());
+            let text = environment::text(NODES_VARIABLE, environment::process)?;
+            from_environment = split(&text.unwrap_or_default());
             if from_environment.is_empty() {
                 let list = list_of_urls(dialect);
                 return Err(Error::config(format!(

@@ -3,9 +3,10 @@
 //! `client` sets options through [`Options`]; language bindings pass values as [`OptionValue`] and
 //! must not check ranges themselves. No IO.
 
+use crate::config::duration::parse_duration;
 use crate::config::holder::{self, Invalid, MAX_HOLDER};
 use crate::config::mode::{Mode, Modes};
-use crate::config::resources::Quoted;
+use crate::config::quoted::Quoted;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, Result};
@@ -33,8 +34,12 @@ const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 /// The checked options of a client. A lock starts with a copy and overrides some of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The form of names and values in error messages: that of the last option that was set.
+    /// The form of names and values in error messages: that of the last option that the program has set.
     pub(crate) dialect: Dialect,
+    /// For each option of [`PER_CLIENT`] that was set, the form in which it was given.
+    pub(crate) given: [Option<Dialect>; PER_CLIENT.len()],
+    /// What has named the nodes: an option, or an environment variable.
+    pub(crate) nodes_from: &'static str,
     pub(crate) ttl: Duration,
     /// `None`: no limit.
     pub(crate) wait: Option<Duration>,
@@ -64,6 +69,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             dialect: Dialect::Rust,
+            given: [None; PER_CLIENT.len()],
+            nodes_from: "nodes",
             ttl: Duration::from_secs(10),
             wait: Some(Duration::from_secs(10)),
             auto_extend: true,
@@ -124,7 +131,7 @@ impl Options {
         value: &OptionValue,
     ) -> Result<()> {
         self.set_known(dialect, name, value, &PER_LOCK)?;
-        self.check_guard("ttl", self.ttl)
+        self.check_ttl()
     }
 
     /// Sets an option of one semaphore, other than its limit and the number of permits.
@@ -140,14 +147,30 @@ impl Options {
         }
     }
 
+    /// Returns the form in which an option of the client was given; `None` for a default.
+    pub(crate) fn dialect_of(&self, option: &str) -> Option<Dialect> {
+        let at = PER_CLIENT.iter().position(|known| *known == option)?;
+        self.given[at]
+    }
+
+    /// Returns the name under which an option was given, or would be given.
+    fn name_of(&self, option: &str) -> String {
+        self.dialect_of(option).unwrap_or(self.dialect).name(option)
+    }
+
+    /// Checks that a lease with the ttl of these options cannot outlive the restart guard.
+    pub(crate) fn check_ttl(&self) -> Result<()> {
+        self.check_guard(&self.name_of("ttl"), self.ttl)
+    }
+
     /// Checks that a lease with this ttl, which was given as `name`, cannot outlive the restart guard.
-    pub(crate) fn check_guard(&self, name: &str, ttl: Duration) -> Result<()> {
+    fn check_guard(&self, name: &str, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
             "{} must not be longer than {}, which is {}, not {}: a node that restarts could \
              forget a lease and be counted again before its end",
-            self.dialect.name(name),
-            self.dialect.name("restart_guard"),
+            name,
+            self.name_of("restart_guard"),
             HumanDuration(guard),
             HumanDuration(ttl),
         )))
@@ -156,7 +179,7 @@ impl Options {
     /// Checks a ttl that was passed to `extend`.
     pub(crate) fn extension_ttl(&self, dialect: Dialect, value: &OptionValue) -> Result<Duration> {
         let ttl = Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
-        self.check_guard("ttl", ttl).map(|()| ttl)
+        self.check_guard(&dialect.name("ttl"), ttl).map(|()| ttl)
     }
 
     /// Checks the time that was passed to `detach`. By default it is 30 s, but no longer than the restart guard.
@@ -165,7 +188,7 @@ impl Options {
             return Ok(self.restart_guard.map_or(WITHIN, |guard| guard.min(WITHIN)));
         };
         let within = Setting { dialect, name: "within", value }.duration(MIN_TTL, MAX_TTL)?;
-        self.check_guard("within", within).map(|()| within)
+        self.check_guard(&dialect.name("within"), within).map(|()| within)
     }
 
     /// Checks the name of a candidate that was passed to `hand_over`.
@@ -187,11 +210,14 @@ impl Options {
         value: &OptionValue,
         names: &[&'static str],
     ) -> Result<()> {
-        self.dialect = dialect;
+        if dialect != Dialect::Environment {
+            self.dialect = dialect;
+        }
         let Some(name) = names.iter().find(|name| dialect.name(name) == given) else {
             return Err(unknown(dialect, given, names));
         };
-        let option = Setting { dialect, name, value };
+        let parsed = parsed(dialect, name, value);
+        let option = Setting { dialect, name, value: parsed.as_ref().unwrap_or(value) };
         match *name {
             "ttl" => self.ttl = option.ttl()?,
             "wait" => self.wait = option.wait()?,
@@ -201,7 +227,7 @@ impl Options {
                 self.longest_ttl = self.max_hold.unwrap_or(MAX_TTL);
             }
             "node_timeout" => {
-                self.node_timeout = match value {
+                self.node_timeout = match option.value {
                     OptionValue::Null => None,
                     _ => Some(option.duration(MILLISECOND, HOUR)?),
                 }
@@ -216,6 +242,9 @@ impl Options {
             "mode" => self.mode = option.mode()?,
             "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
+        }
+        if let Some(at) = PER_CLIENT.iter().position(|known| known == name) {
+            self.given[at] = Some(dialect);
         }
         Ok(())
     }
@@ -292,6 +321,18 @@ pub fn timeout(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>
     Setting { dialect, name: "timeout", value }.unless_for_ever(Duration::ZERO, accepted)
 }
 
+/// Returns the value of an option that the environment has as text, if it has one of another type. Text that cannot be
+/// parsed stays text, which is refused.
+fn parsed(dialect: Dialect, name: &'static str, value: &OptionValue) -> Option<OptionValue> {
+    let OptionValue::Text(text) = value else { return None };
+    match name {
+        _ if dialect != Dialect::Environment => None,
+        "drift_factor" => text.parse().ok().map(OptionValue::Number),
+        _ if (Setting { dialect, name, value }).is_duration() => parse_duration(text).ok(),
+        _ => None,
+    }
+}
+
 struct Setting<'a> {
     dialect: Dialect,
     name: &'a str,
@@ -304,6 +345,14 @@ impl Setting<'_> {
         let (unit, value, advice) = match self.value {
             OptionValue::Number(number) if self.is_duration() => {
                 ("", dialect.duration(*number), self.unit_advice(*number))
+            }
+            OptionValue::Text(text) if self.is_duration() && dialect == Dialect::Environment => {
+                let why = parse_duration(text).err();
+                (
+                    "",
+                    self.value.shown(dialect),
+                    why.map_or_else(String::new, |why| format!("; {why}")),
+                )
             }
             value if self.is_duration() => {
                 (dialect.duration_form(), value.shown(dialect), String::new())
@@ -388,7 +437,10 @@ impl Setting<'_> {
             OptionValue::Number(number) => self.within(*number, MIN_TTL, MAX_TTL).map(Some),
             _ => None,
         }
-        .ok_or_else(|| self.wrong(&format!("a duration from {least} to {most}, or {off} (off)")))
+        .ok_or_else(|| {
+            let off = if off == "off" { off.to_owned() } else { format!("{off} (off)") };
+            self.wrong(&format!("a duration from {least} to {most}, or {off}"))
+        })
     }
 
     /// Returns a duration of at least `least`; `None` if there is no limit, which is also the
@@ -526,7 +578,7 @@ fn doubt_about_unit(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
     let is_doubtful = match dialect {
         Dialect::Python => length > HOUR,
         Dialect::JavaScript => length < Duration::from_millis(100),
-        Dialect::Rust | Dialect::CommandLine | Dialect::Resp => false,
+        Dialect::Rust | Dialect::CommandLine | Dialect::Environment | Dialect::Resp => false,
     };
     let (other, converted) = dialect.in_other_unit(number);
     let [given, meant] = [number, converted].map(|number| dialect.argument("ttl", number));

@@ -1,9 +1,10 @@
 //! The resources of one lock: their number and names. `command/keys.rs` checks the keys that follow
 //! from the names.
 
+use crate::config::quoted::Quoted;
+use crate::config::secret::has_lease_text;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,9 +17,6 @@ const MAX_RESOURCES: usize = 64;
 /// was passed by mistake than a name.
 const MAX_LENGTH: usize = 8192;
 
-/// The number of characters of a resource that messages show.
-const SHOWN_LENGTH: usize = 100;
-
 /// The resources of one lock: 1 to 64 different strings of 1 to 8,192 bytes. Convertible from a
 /// string or from a list of strings.
 ///
@@ -28,15 +26,22 @@ const SHOWN_LENGTH: usize = 100;
 pub struct Resources(Arc<[String]>);
 
 impl Resources {
-    /// Fails if there are no or too many resources, one is empty or too long, or one is named twice.
+    /// Fails if there are no or too many resources, one is empty, too long or the text of a lease, or one is named twice.
     pub(crate) fn check(&self) -> Result<()> {
         for (index, resource) in self.0.iter().enumerate() {
             let length = resource.len();
+            let name =
+                if self.0.len() > 1 { &*format!("resource {}", index + 1) } else { "the resource" };
+            if has_lease_text(resource) {
+                return Err(Error::config(format!(
+                    "{name} must be a name, not the text of a lease, which is a secret: to release or extend that \
+                     lease, use quorlock release or quorlock extend with the text in QUORLOCK_LEASE; to adopt a \
+                     detached lease, pass the text to adopt"
+                )));
+            }
             if (1..=MAX_LENGTH).contains(&length) {
                 continue;
             }
-            let name =
-                if self.0.len() > 1 { &*format!("resource {}", index + 1) } else { "the resource" };
             let given = if length == 0 {
                 "an empty one"
             } else {
@@ -86,24 +91,6 @@ impl fmt::Display for Resources {
 impl fmt::Debug for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{self}]")
-    }
-}
-
-/// Displays a resource in quotes, and shortened, for messages.
-pub(crate) struct Quoted<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", shortened(self.0))
-    }
-}
-
-/// Returns the resource as messages show it: a name of more than 100 characters is cut there, and
-/// ends with `…`. For language bindings.
-pub fn shortened(resource: &str) -> Cow<'_, str> {
-    match resource.char_indices().nth(SHOWN_LENGTH) {
-        Some((end, _)) => format!("{}…", &resource[..end]).into(),
-        None => resource.into(),
     }
 }
 

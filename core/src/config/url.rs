@@ -162,15 +162,24 @@ fn decoded(text: &str) -> Result<String, String> {
     decoded.map(Into::into).map_err(|_| "what is percent-encoded must be UTF-8".to_owned())
 }
 
+/// Returns the scheme of an invalid URL, with `://`. Returns an empty string if the text before `://` is no scheme.
+pub(crate) fn scheme(url: &str) -> &str {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    match url.find("://") {
+        Some(end @ 1..) if url[..end].bytes().all(known) => &url[..end + 3],
+        _ => "",
+    }
+}
+
 /// Returns the part of an invalid URL that is safe to show. A password may precede the last `@` or
 /// follow the first `?`; if these overlap, only the scheme is shown.
 pub(crate) fn redacted(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
-    let scheme = match scheme {
-        "" => String::new(),
-        scheme if scheme.bytes().all(known) => format!("{scheme}://"),
-        _ => return "***".to_owned(),
+    let scheme = scheme(url);
+    let rest = match url.split_once("://") {
+        Some(("", rest)) => rest,
+        Some(_) if scheme.is_empty() => return "***".to_owned(),
+        Some((_, rest)) => rest,
+        None => url,
     };
     let (rest, query) = match rest.find(['?', '#']) {
         Some(at) if rest[at..].contains('@') => return format!("{scheme}***"),

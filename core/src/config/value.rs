@@ -1,6 +1,9 @@
 //! Option values as language bindings pass them, and how each language writes names and values in
 //! messages. It checks no value: `options.rs`, `nodes.rs` and `resources.rs` do.
 
+use crate::config::quoted::Quoted;
+use crate::config::secret::without_secrets;
+
 /// How a language writes option names and values. Error messages use this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -13,6 +16,8 @@ pub enum Dialect {
     JavaScript,
     /// Names such as `--node-timeout`; durations are in seconds.
     CommandLine,
+    /// Names such as `QUORLOCK_NODE_TIMEOUT`, of environment variables; durations are in seconds, or text such as `10s`.
+    Environment,
     /// Names such as `MAXHOLD`, of the requests to `quorlock serve`; durations are in milliseconds.
     Resp,
 }
@@ -22,6 +27,7 @@ impl Dialect {
         match self {
             Self::Rust | Self::Python => return name.to_owned(),
             Self::CommandLine => return format!("--{}", name.replace('_', "-")),
+            Self::Environment => return format!("QUORLOCK_{}", name.to_uppercase()),
             Self::Resp => return name.replace('_', "").to_uppercase(),
             Self::JavaScript => {}
         }
@@ -78,7 +84,7 @@ impl Dialect {
             Self::Python => ", in seconds or as a timedelta",
             Self::JavaScript => ", in milliseconds",
             Self::Resp => ", as a whole number of milliseconds",
-            Self::Rust | Self::CommandLine => "",
+            Self::Rust | Self::CommandLine | Self::Environment => "",
         }
     }
 
@@ -104,14 +110,17 @@ impl Dialect {
     }
 
     pub(crate) fn off(self) -> &'static str {
-        if self == Self::CommandLine { "off" } else { self.null() }
+        match self {
+            Self::CommandLine | Self::Environment => "off",
+            _ => self.null(),
+        }
     }
 
     pub(crate) fn for_ever(self) -> &'static str {
         match self {
             Self::JavaScript => "null or Infinity (for ever)",
             Self::Python | Self::Rust => "None (for ever)",
-            Self::CommandLine => "forever",
+            Self::CommandLine | Self::Environment => "forever",
             Self::Resp => "FOREVER",
         }
     }
@@ -120,7 +129,7 @@ impl Dialect {
         match self {
             Self::Rust | Self::Python => "None",
             Self::JavaScript => "null",
-            Self::CommandLine => "forever or off",
+            Self::CommandLine | Self::Environment => "forever or off",
             Self::Resp => "FOREVER",
         }
     }
@@ -139,7 +148,7 @@ impl Dialect {
         match self {
             Self::JavaScript => "an object",
             Self::Python => "a dict",
-            Self::Rust | Self::CommandLine | Self::Resp => "a map",
+            Self::Rust | Self::CommandLine | Self::Environment | Self::Resp => "a map",
         }
     }
 
@@ -174,7 +183,8 @@ pub enum OptionValue {
 }
 
 impl OptionValue {
-    /// Returns the value as messages show it. Strings are not shown, because they may be secrets.
+    /// Returns the value as messages show it. Strings are not shown, because they may be secrets, except those of the
+    /// environment, which show what an operator has mistyped.
     pub fn shown(&self, dialect: Dialect) -> String {
         match self {
             Self::Null => dialect.null().to_owned(),
@@ -191,6 +201,9 @@ impl OptionValue {
             Self::List(items) => format!("{} of {}", dialect.list(), items.len()),
             Self::Map(_) => dialect.map().to_owned(),
             Self::Text(text) if text.is_empty() => "an empty string".to_owned(),
+            Self::Text(text) if dialect == Dialect::Environment => {
+                Quoted(&without_secrets(text)).to_string()
+            }
             // All values of a request are strings.
             Self::Text(_) if dialect == Dialect::Resp => "other text".to_owned(),
             Self::Text(_) => "a string".to_owned(),

@@ -1,5 +1,6 @@
 //! The doctor's report, as values, text and JSON.
 
+use crate::error::printable::printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -103,6 +104,19 @@ pub struct NodeDiagnosis {
     pub findings: Vec<Finding>,
 }
 
+/// A setting that must be the same in all clients of a fleet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Setting {
+    /// The setting: `nodes`, `restart_guard`, `key_prefix` or `drift_factor`.
+    pub name: &'static str,
+    /// The value, for people: of `nodes` their number, of a duration such as `30 s`, or `off`.
+    pub value: String,
+    /// Where the value is from: the name of an option as the program gave it, the name of an environment variable, or
+    /// `default`.
+    pub source: String,
+}
+
 /// The doctor's report; see [`Client::doctor`](crate::Client::doctor). Its `Display` text is for
 /// people.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -110,6 +124,8 @@ pub struct NodeDiagnosis {
 pub struct Diagnosis {
     /// The highest level of all findings.
     pub level: Level,
+    /// The settings that must be the same in all clients of a fleet.
+    pub settings: Vec<Setting>,
     /// The findings about the nodes as a whole.
     pub findings: Vec<Finding>,
     /// The nodes, in the order of the client's list.
@@ -117,10 +133,16 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    pub(super) fn new(findings: Vec<Finding>, nodes: Vec<NodeDiagnosis>) -> Self {
+    pub(super) fn new(
+        mut findings: Vec<Finding>,
+        mut nodes: Vec<NodeDiagnosis>,
+        settings: Vec<Setting>,
+    ) -> Self {
+        nodes.iter_mut().for_each(NodeDiagnosis::make_printable);
+        findings.iter_mut().for_each(Finding::make_printable);
         let all = findings.iter().chain(nodes.iter().flat_map(|node| &node.findings));
         let level = all.map(|finding| finding.level).max().unwrap_or(Level::Ok);
-        Self { level, findings, nodes }
+        Self { level, settings, findings, nodes }
     }
 
     /// Returns the diagnosis as JSON. The keys are the names of the fields.
@@ -134,11 +156,41 @@ impl fmt::Display for Diagnosis {
         let count = self.nodes.len();
         writeln!(f, "{count} node{}: {}", plural(count), self.level.as_str())?;
         write_findings(f, &self.findings)?;
+        let settings: Vec<_> = self.settings.iter().map(Setting::to_string).collect();
+        writeln!(f, "  settings {}", settings.join(", "))?;
         for node in &self.nodes {
             writeln!(f, "\n{node}")?;
             write_findings(f, &node.findings)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = if self.value.is_empty() { "empty".into() } else { printable(&self.value) };
+        write!(f, "{}: {value} ({})", self.name, self.source)
+    }
+}
+
+impl Finding {
+    /// Replaces what a server may have written to control a terminal.
+    fn make_printable(&mut self) {
+        for text in [&mut self.message, &mut self.advice] {
+            *text = printable(text).into_owned();
+        }
+    }
+}
+
+impl NodeDiagnosis {
+    /// Replaces what a server may have written to control a terminal.
+    fn make_printable(&mut self) {
+        let Self { address, kind, version, run_id, role, maxmemory_policy, appendfsync, .. } = self;
+        let optional = [kind, version, run_id, role, maxmemory_policy, appendfsync];
+        for text in optional.into_iter().flatten().chain([address]) {
+            *text = printable(text).into_owned();
+        }
+        self.findings.iter_mut().for_each(Finding::make_printable);
     }
 }
 

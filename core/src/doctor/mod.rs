@@ -4,16 +4,17 @@
 //! uses connections of its own. `Client::doctor` and `Client::votes` call it.
 //!
 //! Reading order: `diagnosis.rs` (the report), `examine.rs` (queries the servers), `judge.rs`
-//! (findings about one node), `together.rs` (findings about all nodes), `votes.rs` (which nodes can
-//! vote, for probes).
+//! (findings about one node), `together.rs` (findings about all nodes), `settings.rs` (where the
+//! client has its settings from), `votes.rs` (which nodes can vote, for probes).
 
 mod diagnosis;
 mod examine;
 mod judge;
+mod settings;
 mod together;
 mod votes;
 
-pub use diagnosis::{Diagnosis, Finding, Level, NodeDiagnosis, Permission};
+pub use diagnosis::{Diagnosis, Finding, Level, NodeDiagnosis, Permission, Setting};
 pub(crate) use votes::votes;
 
 use crate::config::endpoint::Endpoint;
@@ -21,6 +22,7 @@ use crate::config::options::Options;
 use examine::{Scope, examine};
 use futures_util::future::join_all;
 use judge::judge;
+use settings::settings;
 use together::judge_together;
 
 /// Examines all nodes at once.
@@ -29,5 +31,5 @@ pub(crate) async fn diagnose(endpoints: &[Endpoint], options: &Options) -> Diagn
     let examined = join_all(examining).await;
     let findings = judge_together(&examined, options);
     let judged = examined.into_iter().map(|servers| judge(servers, options));
-    Diagnosis::new(findings, judged.collect())
+    Diagnosis::new(findings, judged.collect(), settings(endpoints, options))
 }

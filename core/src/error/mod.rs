@@ -5,7 +5,9 @@
 //! on any other module of this crate; every other module may create errors with it.
 
 pub(crate) mod duration;
+pub(crate) mod printable;
 
+use printable::printable;
 use serde::Serialize;
 use std::fmt;
 
@@ -181,7 +183,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let message = message.into();
+        // It may repeat what a server or a user has written.
+        let message: String = message.into();
+        let message = printable(&message).into_owned();
         let (resources, nodes) = Default::default();
         Self(Box::new(Inner { code, message, resources, nodes, holder: None }))
     }

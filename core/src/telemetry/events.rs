@@ -10,8 +10,10 @@
 //! or task that waits for a lock it holds itself, which is reported as a warning.
 
 use crate::config::mode::{Mode, Modes};
-use crate::config::resources::{Resources, shortened};
+use crate::config::quoted::shortened;
+use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
+use crate::error::printable::printable;
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::runtime::panics;
 use quorlock_protocol::{Ended, Extended, Loss};
@@ -39,7 +41,7 @@ impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, resource) in self.0.iter().enumerate() {
             let separator = if index > 0 { ", " } else { "" };
-            write!(f, "{separator}{}", shortened(resource))?;
+            write!(f, "{separator}{}", printable(&shortened(resource)))?;
         }
         Ok(())
     }

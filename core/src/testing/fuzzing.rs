@@ -122,7 +122,7 @@ pub fn options(bytes: &[u8]) {
             ("timeout", options::timeout(dialect, &value).map(drop)),
         ];
         // With an invalid guard, no client can be built, so its locks need no check.
-        if options.check_guard("ttl", options.ttl).is_ok() {
+        if options.check_ttl().is_ok() {
             outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
         }

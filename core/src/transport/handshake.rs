@@ -129,7 +129,7 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
         (false, true) => NodeOutcome::Disconnected,
         (false, false) => NodeOutcome::Unreachable,
     };
-    Failure { outcome, detail, sent }
+    Failure::new(outcome, &detail, sent)
 }
 
 /// Whether the server does not know the command, or its subcommand: it is too old, or an operator has disabled that.

@@ -1,0 +1,29 @@
+//! How messages show a name that a user has given. Messages of all modules use it.
+
+use crate::config::secret::has_lease_text;
+use std::borrow::Cow;
+use std::fmt;
+
+/// The number of characters of a name that messages show.
+const SHOWN_LENGTH: usize = 100;
+
+/// Displays a name in quotes, and shortened, for messages. The text of a lease, which is no name, is not shown.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match has_lease_text(self.0) {
+            true => f.write_str("\"***\""),
+            false => write!(f, "{:?}", shortened(self.0)),
+        }
+    }
+}
+
+/// Returns the resource as messages show it: a name of more than 100 characters is cut there, and
+/// ends with `…`. For language bindings.
+pub fn shortened(resource: &str) -> Cow<'_, str> {
+    match resource.char_indices().nth(SHOWN_LENGTH) {
+        Some((end, _)) => format!("{}…", &resource[..end]).into(),
+        None => resource.into(),
+    }
+}

@@ -1,0 +1,65 @@
+//! What in a text is, or may be, a secret: passwords in URLs, and the texts of leases. Messages that repeat what a user
+//! has given use it.
+
+use crate::config::url::scheme;
+use std::borrow::Cow;
+
+/// The beginning of the text of a lease of `quorlock acquire`, before its version.
+pub(crate) const KEPT_MARK: &str = "quorlock-lease-";
+/// The beginning of the text of a detached lease, before its version.
+pub(crate) const DETACHED_MARK: &str = "quorlock-handover-";
+
+/// Whether the text contains that of a lease, which is a secret.
+pub fn has_lease_text(text: &str) -> bool {
+    // A version and a colon follow the mark. A name may begin like a text, such as `quorlock-lease-monitor`.
+    let has_version = |rest: &str| {
+        let rest = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        rest.starts_with(':')
+    };
+    [KEPT_MARK, DETACHED_MARK].into_iter().any(|mark| {
+        let after = text.match_indices(mark).map(|(at, _)| &text[at + mark.len()..]);
+        after.filter(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit())).any(has_version)
+    })
+}
+
+/// Returns what a user has given in a wrong place as messages may repeat it. A URL is cut after its scheme, and a login or
+/// the text of a lease is replaced by `***`.
+pub fn without_secrets(given: &str) -> Cow<'_, str> {
+    if has_lease_text(given) {
+        return "***".into();
+    }
+    if given.contains("://") {
+        return format!("{}***", scheme(given)).into();
+    }
+    let is_login = given.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
+    if is_login || given.contains("pass=") || given.contains("password=") {
+        return "***".into();
+    }
+    given.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{has_lease_text, without_secrets};
+
+    #[test]
+    fn secrets_are_not_repeated() {
+        for (given, shown) in [
+            ("redis://u:SECRET@h", "redis://***"),
+            ("redis://:SECRET", "redis://***"),
+            ("redis://a,redis://:SECRET", "redis://***"),
+            ("unix:///run/redis.sock?pass=SECRET", "unix://***"),
+            ("SECRET redis://h", "***"),
+            ("u:SECRET@h:6379", "***"),
+            ("h/0?password=SECRET", "***"),
+            ("quorlock-lease-1:SECRET", "***"),
+            ("x quorlock-handover-12:SECRET", "***"),
+        ] {
+            assert_eq!(without_secrets(given), shown);
+        }
+        for given in ["", "nodes.txt", "/etc/unit@web.conf", "10:30", "quorlock-lease-monitor"] {
+            assert_eq!(without_secrets(given), given);
+        }
+        assert!(!has_lease_text("quorlock-lease-:"));
+    }
+}
