@@ -42,7 +42,7 @@ impl Node {
                 self.health.failed(self.address(), &failure);
             }
         } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
-            runtime::detach(Arc::clone(self).replace(Arc::clone(link)));
+            runtime::detach_urgent(Arc::clone(self).replace(Arc::clone(link)));
         }
     }
 
