@@ -103,7 +103,7 @@ struct FailureReport<'a> {
 }
 
 /// The standard streams, and the options for the output.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Output {
     /// Whether results and errors are printed as JSON.
     pub(crate) json: bool,
