@@ -435,6 +435,9 @@ pub(crate) struct Serve {
     /// The most leases of one client at the same time
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_leases: u32,
+    /// The most memory that all clients together may use, for their requests, replies and leases. Further ones get an error
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = size)]
+    pub(crate) max_memory: usize,
     /// How long a request waits while others hold the lock, unless it says so: 0 for one attempt, forever for no limit
     /// [default: 10s]
     #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_WAIT", value_parser = duration::parse)]
@@ -453,6 +456,21 @@ fn mode(text: &str) -> Result<u32, String> {
     let is_octal = !text.is_empty() && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
     mode.ok_or_else(|| "a mode is an octal number from 0 to 0777, such as 0660".to_owned())
+}
+
+/// Parses an amount of memory.
+fn size(text: &str) -> Result<usize, String> {
+    const LEAST: usize = 1 << 20;
+    let wrong = || "a size is a number of MiB or GiB, at least 1MiB, such as 64MiB".to_owned();
+    let digits = text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit {
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return Err(wrong()),
+    };
+    let bytes = number.parse().ok().and_then(|number: usize| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes >= LEAST).ok_or_else(wrong)
 }
 
 /// Returns the definition of all arguments. The help does not show values of environment variables, which may

@@ -71,7 +71,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
 
 /// Runs `work` on a runtime on this thread. The client has a runtime of its own.
 fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = quorlock::Client::new_runtime();
     runtime.map_err(|error| Failure::own("the event loop cannot start", &error))?.block_on(work)
 }
 

@@ -109,7 +109,7 @@ const PLAIN: &str = "\x1b[0m";
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// The standard streams, and the options for the output.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Output {
     /// Whether results and errors are printed as JSON.
     pub(crate) json: bool,

@@ -6,6 +6,7 @@ import configparser
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from command_line import CommandLine, cargo_program
 from daemons import Daemon
 from docs.blocks import ROOT
 from docs.test_deployment import Yaml
+from serve_load import Victim, load, memory
 from servers import Servers
 
 EXAMPLES = ROOT / "examples" / "serve"
@@ -97,3 +99,19 @@ def test_the_application_sees_the_socket_of_the_sidecar() -> None:
     assert f"USER {GROUP}:{GROUP}\n" in (EXAMPLES / "Containerfile").read_text()
     # The daemon drains for 10 s by default.
     assert spec["terminationGracePeriodSeconds"] > 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_clients_of_the_sidecar_cannot_exceed_its_memory(
+    start_servers: Any, tmp_path: Path
+) -> None:
+    servers: Servers = start_servers(3)
+    (sidecar,) = pod()["spec"]["initContainers"]
+    limit = int(sidecar["resources"]["limits"]["memory"].removesuffix("Mi"))
+    # As the image contains it.
+    quorlock = CommandLine("pip", servers.urls)
+    with Daemon(quorlock, tmp_path / "socket", *sidecar["args"]) as daemon:
+        victim = Victim(daemon)
+        with load(daemon.path, "send_half_requests", "lock_long_names", "ask_for_the_status"):
+            victim.hold(5)
+        assert memory(daemon) < limit

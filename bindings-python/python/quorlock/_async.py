@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from ._hubs import open_inbox
 from ._quorlock import Inbox
 
 # The import of asyncio takes longer than the rest of the package, and programs without an event
@@ -132,7 +133,7 @@ def running_loop() -> "asyncio.AbstractEventLoop | None":
 
 def _open(loop: "asyncio.AbstractEventLoop") -> Mailbox:
     try:
-        mailbox = Mailbox(Inbox(None))
+        mailbox = Mailbox(open_inbox())
         fileno = mailbox.inbox.fileno()
         assert fileno is not None
         loop.add_reader(fileno, mailbox.deliver)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ._errors import QuorumError
 from ._quorlock import Completing, Inbox, Pending
 
 _Start = Callable[[Callable[..., object], tuple[Any, ...]], object]
@@ -119,13 +120,26 @@ class _Hub:
         raise NotImplementedError
 
 
+def open_inbox() -> Inbox:
+    """Returns an inbox with a socket, which the event loop or hub watches.
+
+    Raises QuorumError if the process cannot open another file, and NotImplementedError if the
+    system has no Unix sockets.
+    """
+    try:
+        return Inbox(None)
+    except OSError as error:
+        message = f"the event loop cannot be notified of results: {error}"
+        raise QuorumError(message) from error
+
+
 class _GeventHub(_Hub):
     def __init__(self, hub: Any) -> None:
         from gevent.event import Event
 
         self._new_event = Event
         try:
-            inbox = Inbox(None)
+            inbox = open_inbox()
             # 1 means "readable".
             self._watcher = hub.loop.io(inbox.fileno(), 1)
         except NotImplementedError:
@@ -164,7 +178,7 @@ def _gevent_hub() -> Hub | None:
 
 class _EventletHub(_Hub):
     def __init__(self, hub: Any) -> None:
-        super().__init__(Inbox(None))
+        super().__init__(open_inbox())
         from eventlet.event import Event
 
         self._new_event = Event

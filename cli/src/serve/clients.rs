@@ -2,11 +2,12 @@
 //!
 //! A connection owns its leases: dropping its [`Connection`] releases them. Other connections only read them.
 
+use crate::serve::budget::{Budget, CONNECTION, Share};
 use crate::serve::command::{Id, Refusal};
 use quorlock::{Client, Error, Lease, Stats};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -15,15 +16,27 @@ use tokio::sync::Notify;
 /// clients read them.
 const NUMBER_BITS: u32 = 52;
 
+/// How many clients the status of the daemon describes: those that connected first. It must take as long for many clients as
+/// for few, because each of them can ask for it.
+const DESCRIBED: usize = 1000;
+
 /// All connections.
 pub(crate) struct Clients {
     connected: Mutex<BTreeMap<u64, Arc<Shared>>>,
+    /// Notified when no connection is left.
+    idle: Notify,
+    /// The memory for all connections.
+    pub(crate) budget: Arc<Budget>,
+    /// How many leases all connections have.
+    leases: AtomicUsize,
+    /// How many connections wait for something.
+    waiting: AtomicUsize,
     /// The number of the first connection. It is random, so that a daemon never issues the id of a lease again that an
     /// earlier one has issued: a client that reconnects by itself would mistake another lease for its own.
     first: u64,
     /// The number of the next connection.
     next: AtomicU64,
-    /// How many clients were turned away because there were too many.
+    /// How many clients were turned away because there were too many, or for want of memory.
     pub(crate) refused: AtomicU64,
 }
 
@@ -45,7 +58,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     name: String,
-    leases: BTreeMap<u64, Arc<Lease>>,
+    /// The leases, and the memory of each.
+    leases: BTreeMap<u64, (Arc<Lease>, Share)>,
     /// The number of the last lease.
     last: u64,
     /// What the connection waits for.
@@ -57,13 +71,18 @@ pub(crate) struct Connection {
     pub(crate) number: u64,
     clients: Arc<Clients>,
     shared: Arc<Shared>,
+    _memory: Share,
 }
 
 impl Clients {
-    pub(crate) fn new() -> Result<Self, getrandom::Error> {
+    pub(crate) fn new(budget: Arc<Budget>) -> Result<Self, getrandom::Error> {
         let first = (getrandom::u64()? >> (u64::BITS - NUMBER_BITS)) + 1;
         Ok(Self {
             connected: Mutex::default(),
+            idle: Notify::new(),
+            budget,
+            leases: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             first,
             next: AtomicU64::new(first),
             refused: AtomicU64::new(0),
@@ -74,23 +93,40 @@ impl Clients {
         lock(&self.connected).len()
     }
 
+    /// Waits until no connection is left.
+    pub(crate) async fn none_left(&self) {
+        loop {
+            // Listen before counting, so that an end in between is noticed.
+            let idle = self.idle.notified();
+            if self.count() == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
     /// Returns how many valid leases all connections have.
     pub(crate) fn valid_leases(&self) -> usize {
         let connected = lock(&self.connected);
         let count = |shared: &Arc<Shared>| {
-            shared.state().leases.values().filter(|lease| lease.is_valid()).count()
+            shared.state().leases.values().filter(|(lease, _)| lease.is_valid()).count()
         };
         connected.values().map(count).sum()
     }
 
-    /// Adds a connection.
-    pub(crate) fn connect(self: &Arc<Self>, peer: Peer) -> Connection {
+    /// Takes the memory of one more connection.
+    pub(crate) fn memory_for_connection(&self) -> Option<Share> {
+        self.budget.take(CONNECTION).ok()
+    }
+
+    /// Adds a connection with its memory.
+    pub(crate) fn connect(self: &Arc<Self>, peer: Peer, memory: Share) -> Connection {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let since = u64::try_from(since).unwrap_or(u64::MAX);
         let shared = Arc::new(Shared { peer, since, state: Mutex::default() });
         lock(&self.connected).insert(number, Arc::clone(&shared));
-        Connection { number, clients: Arc::clone(self), shared }
+        Connection { number, clients: Arc::clone(self), shared, _memory: memory }
     }
 
     /// Returns a lease of any connection; `None` if it was released or detached. Refuses an id that was never issued.
@@ -100,7 +136,7 @@ impl Clients {
         let Some(shared) = shared else { return Ok(None) };
         let state = shared.state();
         state.check(id)?;
-        Ok(state.leases.get(&id.number).map(Arc::clone))
+        Ok(state.lease(id))
     }
 
     /// Refuses an id whose connection this daemon has never had.
@@ -115,21 +151,24 @@ impl Clients {
 
     /// Returns the status of the daemon, as JSON.
     pub(crate) fn describe(&self, client: &Client, is_draining: bool) -> String {
-        let connected: Vec<_> = lock(&self.connected)
-            .iter()
-            .map(|(number, shared)| (*number, Arc::clone(shared)))
-            .collect();
+        let (connected, described): (usize, Vec<_>) = {
+            let connected = lock(&self.connected);
+            let first = connected.iter().take(DESCRIBED);
+            (connected.len(), first.map(|(number, shared)| (*number, Arc::clone(shared))).collect())
+        };
         let clients: Vec<_> =
-            connected.iter().map(|(number, shared)| shared.describe(*number)).collect();
+            described.iter().map(|(number, shared)| shared.describe(*number)).collect();
         let described = Described {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION"),
             is_draining,
-            connected: clients.len(),
+            connected,
             connections: self.next.load(Ordering::Relaxed) - self.first,
             refused: self.refused.load(Ordering::Relaxed),
-            leases: clients.iter().map(|client| client.leases).sum(),
-            waiting: clients.iter().filter(|client| client.waiting.is_some()).count(),
+            leases: self.leases.load(Ordering::Relaxed),
+            waiting: self.waiting.load(Ordering::Relaxed),
+            memory: self.budget.used(),
+            max_memory: self.budget.limit(),
             clients,
             stats: client.stats(),
         };
@@ -150,6 +189,10 @@ struct Described {
     refused: u64,
     leases: usize,
     waiting: usize,
+    /// The bytes that all clients use, and may use.
+    memory: usize,
+    max_memory: usize,
+    /// Those that connected first.
     clients: Vec<DescribedClient>,
     stats: Stats,
 }
@@ -193,7 +236,13 @@ impl Connection {
 
     /// Says what the connection waits for, or that it does not wait any more.
     pub(crate) fn set_waiting(&self, waiting: Option<String>) {
-        self.shared.state().waiting = waiting;
+        let count = &self.clients.waiting;
+        let waits = waiting.is_some();
+        match (std::mem::replace(&mut self.shared.state().waiting, waiting).is_some(), waits) {
+            (false, true) => drop(count.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(count.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
     }
 
     pub(crate) fn leases(&self) -> usize {
@@ -202,26 +251,31 @@ impl Connection {
 
     /// Returns one of the leases that are valid.
     pub(crate) fn valid_lease(&self) -> Option<Arc<Lease>> {
-        self.shared.state().leases.values().find(|lease| lease.is_valid()).map(Arc::clone)
+        let state = self.shared.state();
+        let mut leases = state.leases.values().map(|(lease, _)| lease);
+        leases.find(|lease| lease.is_valid()).map(Arc::clone)
     }
 
-    /// Adds a lease, and returns its id.
-    pub(crate) fn add(&self, lease: Lease) -> (Id, Arc<Lease>) {
+    /// Adds a lease, with the memory that it takes, and returns its id.
+    pub(crate) fn add(&self, lease: Lease, memory: Share) -> (Id, Arc<Lease>) {
         let (lease, mut state) = (Arc::new(lease), self.shared.state());
         state.last += 1;
         let id = Id { connection: self.number, number: state.last };
-        state.leases.insert(id.number, Arc::clone(&lease));
+        state.leases.insert(id.number, (Arc::clone(&lease), memory));
+        self.clients.leases.fetch_add(1, Ordering::Relaxed);
         (id, lease)
     }
 
     /// Returns a lease of this connection; `None` if it was released or detached.
     pub(crate) fn own(&self, id: Id) -> Result<Option<Arc<Lease>>, Refusal> {
-        Ok(self.state_for(id)?.leases.get(&id.number).map(Arc::clone))
+        Ok(self.state_for(id)?.lease(id))
     }
 
-    /// Like [`Connection::own`], and forgets the lease.
-    pub(crate) fn take(&self, id: Id) -> Result<Option<Arc<Lease>>, Refusal> {
-        Ok(self.state_for(id)?.leases.remove(&id.number))
+    /// Like [`Connection::own`], and forgets the lease. Returns its memory, too.
+    pub(crate) fn take(&self, id: Id) -> Result<Option<(Arc<Lease>, Share)>, Refusal> {
+        let taken = self.state_for(id)?.leases.remove(&id.number);
+        self.clients.leases.fetch_sub(usize::from(taken.is_some()), Ordering::Relaxed);
+        Ok(taken)
     }
 
     /// Refuses an id that this connection has not issued.
@@ -241,6 +295,10 @@ impl Connection {
 }
 
 impl State {
+    fn lease(&self, id: Id) -> Option<Arc<Lease>> {
+        self.leases.get(&id.number).map(|(lease, _)| Arc::clone(lease))
+    }
+
     /// Refuses an id that was never issued.
     fn check(&self, id: Id) -> Result<(), Refusal> {
         if (1..=self.last).contains(&id.number) { Ok(()) } else { Err(no_lease(id)) }
@@ -253,11 +311,22 @@ fn no_lease(id: Id) -> Refusal {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        lock(&self.clients.connected).remove(&self.number);
+        self.set_waiting(None);
         let leases = std::mem::take(&mut self.shared.state().leases);
-        for lease in leases.into_values() {
-            // It goes on in the background.
-            drop(lease.release());
+        self.clients.leases.fetch_sub(leases.len(), Ordering::Relaxed);
+        for (lease, memory) in leases.into_values() {
+            let releasing = lease.release();
+            let release = async move {
+                releasing.await;
+                drop((lease, memory));
+            };
+            // It goes on in the background anyway. The daemon has a runtime.
+            let _ = Client::spawn(release);
+        }
+        let mut connected = lock(&self.clients.connected);
+        connected.remove(&self.number);
+        if connected.is_empty() {
+            self.clients.idle.notify_waiters();
         }
     }
 }

@@ -61,6 +61,13 @@ pub(crate) enum Command {
     Quit,
 }
 
+impl Command {
+    /// Whether its reply says what has changed, so that no error may take its place.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, Self::Lock { .. } | Self::Adopt { .. } | Self::Detach { .. })
+    }
+}
+
 /// Options of a lock, by name.
 pub(crate) type Options = Vec<(&'static str, OptionValue)>;
 

@@ -5,26 +5,33 @@ use crate::connect::client_with;
 use crate::duration::{self, show};
 use crate::exit;
 use crate::output::{Failure, Output, print_error};
+use crate::serve::budget::{Budget, USED_UP};
 use crate::serve::clients::Clients;
+use crate::serve::files;
+use crate::serve::manager;
 use crate::serve::notes::Notes;
-use crate::serve::session::{Daemon, End, Session};
-use crate::serve::socket::{Socket, notify, raise_file_limit};
+use crate::serve::session::{Daemon, Phase, Session};
+use crate::serve::socket::Socket;
 use crate::signals::Signals;
-use quorlock::OptionValue;
+use quorlock::{Client, OptionValue};
+use rustix::process::Signal;
 use serde::Serialize;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::sync::{oneshot, watch};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 /// The pause after a client could not be accepted, such as for want of files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The number of files that are not for clients: connections to nodes, and what the runtime needs.
-const OTHER_FILES: u64 = 200;
+/// How many clients are accepted before those that are connected get a turn.
+const ACCEPTED_AT_ONCE: usize = 16;
+/// How long the end of the daemon waits until all connections are closed. It takes no IO.
+const CLOSING: Duration = Duration::from_secs(1);
 /// The longest name of this host in a holder name, which must also have room for the client's name.
 const LONGEST_HOST: usize = 63;
 
@@ -45,140 +52,159 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
         })?),
     };
     let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
-    let files = raise_file_limit();
-    if files < u64::from(wanted.max_clients) + OTHER_FILES {
-        output.note(format_args!(
-            "the limit of open files, {files}, is too low for --max-clients {}",
-            wanted.max_clients
-        ));
-    }
     let mut socket = Socket::open(wanted).await?;
     let listener = socket.listener.try_clone().and_then(|listener| {
         listener.set_nonblocking(true)?;
         UnixListener::from_std(listener)
     });
     let listener = listener.map_err(|error| Failure::own("cannot listen", &error))?;
-    let clients =
-        Clients::new().map_err(|error| Failure::own("no random numbers", &error.into()))?;
-    let mut notes = Notes::start(output, print_error)
+    let clients = Clients::new(Budget::new(wanted.max_memory))
+        .map_err(|error| Failure::own("no random numbers", &error.into()))?;
+    let notes = Notes::start(output, print_error)
         .map_err(|error| Failure::own("cannot start a thread", &error))?;
-    let (drainer, draining) = watch::channel(false);
+    let max_clients = files::clients(wanted.max_clients, &client, output)?;
+    let (sender, phase) = watch::channel(Phase::Serving);
     let daemon = Arc::new(Daemon {
         client: client.clone(),
         clients: Arc::new(clients),
         max_leases: wanted.max_leases as usize,
         max_hold: duration::of(&wanted.max_hold),
         host: host(),
-        draining,
+        notes: Arc::new(notes),
+        phase,
     });
     let name = socket.name.clone();
-    if output.json {
-        output.print_json(&Ready { socket: &name, pid: std::process::id() })?;
-    } else {
-        output.print(format_args!("listening on {name}\n"))?;
-    }
-    notify("READY=1");
-
-    let mut sessions = JoinSet::new();
-    let max_clients = wanted.max_clients as usize;
-    let accepting = tokio::select! {
+    tokio::select! {
         biased;
-        _ = signals.end() => Ok(()),
-        failed = accept(&listener, &daemon, max_clients, &mut sessions, &mut notes) => Err(failed),
+        signal = signals.end() => return Ok(status_after(signal)),
+        printed = print_ready(name, output) => printed?,
+    }
+    let (fail, failing) = oneshot::channel();
+    Client::spawn(accept(listener, Arc::clone(&daemon), max_clients, fail))?;
+    let ended = tokio::select! {
+        biased;
+        signal = signals.end() => Ok(status_after(signal)),
+        Ok(error) = failing => Err(Failure::own("cannot accept clients", &error)),
+        () = manager::tell_ready() => unreachable!("it never returns"),
     };
-    notify("STOPPING=1");
+    manager::tell_stopping();
     // First the file, so that another daemon finds either this one or nothing.
     socket.remove_file();
-    drop((listener, socket));
-    drainer.send_replace(true);
-    if accepting.is_ok() {
+    drop(socket);
+    sender.send_replace(Phase::Draining);
+    if ended.is_ok() {
         let left = daemon.clients.valid_leases();
         if left > 0 {
             let limit =
                 drain.map_or_else(String::new, |drain| format!(" for up to {}", show(drain)));
-            notes.note(format_args!("leases held: {left}; waiting for their release{limit}"));
+            let message = format!("leases held: {left}; waiting for their release{limit}");
+            daemon.notes.note(message);
         }
         tokio::select! {
             biased;
             _ = signals.end() => {}
-            () = all(&mut sessions, drain, &mut notes) => {}
+            () = none_left(&daemon, drain) => {}
         }
     }
-    sessions.shutdown().await;
+    sender.send_replace(Phase::Ending);
+    none_left(&daemon, Some(CLOSING)).await;
     client.close().await;
-    notes.finish();
-    accepting.map(|()| exit::OK)
+    daemon.notes.finish();
+    ended
 }
 
-/// Accepts clients until that fails for good.
-async fn accept(
-    listener: &UnixListener,
-    daemon: &Arc<Daemon>,
-    max_clients: usize,
-    sessions: &mut JoinSet<End>,
-    notes: &mut Notes<'_>,
-) -> Failure {
-    let mut is_failing = false;
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(ended) = sessions.join_next() => {
-                if let Ok(end) = ended {
-                    tell(end, notes);
-                }
-                continue;
-            }
+/// Returns the exit status after a signal. Those that ask a daemon to end are no failure; after others, such as the hang-up
+/// of a terminal, a service manager starts it again.
+fn status_after(signal: u8) -> u8 {
+    let expected = [Signal::INT, Signal::TERM];
+    let is_expected = expected.iter().any(|expected| expected.as_raw() == i32::from(signal));
+    if is_expected { exit::OK } else { exit::SIGNAL + signal }
+}
+
+/// Prints that clients can connect. A thread of its own does that, because the reader of stdout may be slow.
+async fn print_ready(name: String, output: &Output) -> Result<(), Failure> {
+    let (sender, printed) = oneshot::channel();
+    let output = output.clone();
+    let print = move || {
+        let ready = Ready { socket: &name, pid: std::process::id() };
+        let printed = match output.json {
+            true => output.print_json(&ready),
+            false => output.print(format_args!("listening on {name}\n")),
         };
-        is_failing &= accepted.is_err();
-        match accepted {
-            Ok((stream, _)) if daemon.clients.count() >= max_clients => {
-                refuse(&stream, &daemon.clients);
-            }
-            Ok((stream, _)) => drop(sessions.spawn(Session::new(Arc::clone(daemon), stream).run())),
-            // The socket does not listen.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                return Failure::own("cannot accept clients", &error);
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut is_failing, true) {
-                    notes.note_limited(format_args!("cannot accept a client: {error}"));
+        let _ = sender.send(printed);
+    };
+    let started = thread::Builder::new().name("quorlock-ready".to_owned()).spawn(print);
+    started.map_err(|error| Failure::own("cannot start a thread", &error))?;
+    // Without a result, the thread has panicked.
+    printed.await.unwrap_or(Ok(()))
+}
+
+/// Accepts clients until the daemon is about to end, or until that fails for good.
+async fn accept(
+    listener: UnixListener,
+    daemon: Arc<Daemon>,
+    max_clients: usize,
+    fail: oneshot::Sender<io::Error>,
+) {
+    let mut phase = daemon.phase.clone();
+    let accepting = async {
+        let (mut is_failing, mut accepted) = (false, 0);
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    is_failing = false;
+                    admit(stream, &daemon, max_clients);
                 }
-                sleep(ACCEPT_PAUSE).await;
+                // The socket does not listen.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return error,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_failing, true) {
+                        let message = format_args!("cannot accept a client: {error}");
+                        daemon.notes.note_limited(message);
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
             }
-        }
-    }
-}
-
-/// Turns a client away.
-fn refuse(stream: &UnixStream, clients: &Clients) {
-    clients.refused.fetch_add(1, Ordering::Relaxed);
-    // It was just accepted, so there is room for this.
-    let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
-}
-
-/// Waits until all connections have ended, for at most `limit`.
-async fn all(sessions: &mut JoinSet<End>, limit: Option<Duration>, notes: &mut Notes<'_>) {
-    let ended = async {
-        while let Some(ended) = sessions.join_next().await {
-            if let Ok(end) = ended {
-                tell(end, notes);
+            accepted += 1;
+            if accepted % ACCEPTED_AT_ONCE == 0 {
+                yield_now().await;
             }
         }
     };
-    match limit {
-        Some(limit) => drop(timeout(limit, ended).await),
-        None => ended.await,
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|phase| *phase != Phase::Serving) => {}
+        // Sending fails only at the end of the daemon.
+        error = accepting => drop(fail.send(error)),
     }
 }
 
-/// Reports the end of a connection that the daemon has closed.
-fn tell(end: End, notes: &mut Notes<'_>) {
-    match end {
-        End::Malformed(what) => notes.note_limited(format_args!("closed a connection: {what}")),
-        End::Slow => {
-            notes.note_limited("closed a connection whose client did not read its replies");
-        }
-        End::Gone | End::Drained => {}
+/// Serves a client, or turns it away.
+fn admit(stream: UnixStream, daemon: &Arc<Daemon>, max_clients: usize) {
+    let refuse = |stream: &UnixStream, error: &str| {
+        daemon.clients.refused.fetch_add(1, Ordering::Relaxed);
+        // It was just accepted, so there is room for this.
+        let _ = stream.try_write(format!("-{error}\r\n").as_bytes());
+    };
+    if daemon.clients.count() >= max_clients {
+        return refuse(&stream, "ERR max number of clients reached");
+    }
+    let Some(memory) = daemon.clients.memory_for_connection() else {
+        return refuse(&stream, USED_UP);
+    };
+    let session = Session::new(Arc::clone(daemon), stream, memory);
+    // The runtime runs this code, so it has started.
+    let _ = Client::spawn(async {
+        let _ = session.run().await;
+    });
+}
+
+/// Waits until all connections have ended, for at most `limit`.
+async fn none_left(daemon: &Daemon, limit: Option<Duration>) {
+    let none_left = daemon.clients.none_left();
+    match limit {
+        Some(limit) => drop(timeout(limit, none_left).await),
+        None => none_left.await,
     }
 }
 

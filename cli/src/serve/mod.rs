@@ -2,17 +2,26 @@
 //! socket.
 //!
 //! This module owns the life of the daemon: options, accepting, draining. `socket` makes the socket, `clients` knows who is
-//! connected and owns the leases, `session` serves one connection, `command` and `wire` are the protocol, `notes` writes to
-//! stderr. No rule of the lock belongs here: the core decides, and this converts.
+//! connected and owns the leases, `session` serves one connection, `command` and `wire` are the protocol, `budget` and `files`
+//! limit what clients use, `manager` tells the service manager, `notes` writes to stderr. No rule of the lock belongs here: the
+//! core decides, and this converts.
+//!
+//! Everything that clients cause runs as tasks of `Client::spawn`, so that renewals come before it.
 
+#[cfg(unix)]
+pub(crate) mod budget;
 #[cfg(unix)]
 pub(crate) mod clients;
 #[cfg(unix)]
 pub(crate) mod command;
 #[cfg(unix)]
 mod daemon;
+#[cfg(unix)]
+mod files;
 #[cfg(all(unix, any(test, feature = "fuzzing")))]
 pub(crate) mod fuzzing;
+#[cfg(unix)]
+mod manager;
 #[cfg(unix)]
 mod notes;
 #[cfg(not(unix))]

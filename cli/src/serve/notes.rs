@@ -6,9 +6,9 @@
 use crate::output::Output;
 use std::fmt::Display;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How many messages may wait to be written.
@@ -22,20 +22,25 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
 /// Writes messages, and drops those for which there is no room. The next message says how many that were.
-pub(crate) struct Notes<'a> {
-    output: &'a Output,
-    queue: SyncSender<String>,
+pub(crate) struct Notes {
+    output: Output,
+    state: Mutex<State>,
     dropped: Arc<AtomicU64>,
+}
+
+struct State {
+    /// `None` once the last message was queued.
+    queue: Option<SyncSender<String>>,
     /// How many limited messages may come now, and since when.
     budget: (u32, Instant),
     /// Disconnected once the thread has written everything.
-    written: Receiver<()>,
+    written: Option<Receiver<()>>,
 }
 
-impl<'a> Notes<'a> {
+impl Notes {
     /// Starts the thread. It calls `write` with each line.
     pub(crate) fn start(
-        output: &'a Output,
+        output: &Output,
         mut write: impl FnMut(&str) + Send + 'static,
     ) -> io::Result<Self> {
         let (queue, queued) = sync_channel::<String>(QUEUE);
@@ -55,39 +60,53 @@ impl<'a> Notes<'a> {
             write_count(&mut write);
         };
         std::thread::Builder::new().name("quorlock-notes".to_owned()).spawn(work)?;
-        Ok(Self { output, queue, dropped, budget: (BURST, Instant::now()), written })
+        let budget = (BURST, Instant::now());
+        let state = State { queue: Some(queue), budget, written: Some(written) };
+        Ok(Self { output: output.clone(), state: Mutex::new(state), dropped })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a message, as [`Output::note`] does.
     pub(crate) fn note(&self, message: impl Display) {
         if let Some(line) = self.output.line(message)
-            && self.queue.try_send(line).is_err()
+            && let Some(queue) = &self.state().queue
+            && queue.try_send(line).is_err()
         {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Writes a message that any client can cause, so a limited number of them.
-    pub(crate) fn note_limited(&mut self, message: impl Display) {
-        if self.budget.1.elapsed() >= INTERVAL {
-            self.budget = (BURST.min(self.budget.0 + 1), Instant::now());
-        }
-        match self.budget.0.checked_sub(1) {
-            Some(left) => {
-                self.budget.0 = left;
-                self.note(message);
-            }
-            None if self.output.line("").is_some() => {
+    pub(crate) fn note_limited(&self, message: impl Display) {
+        match self.may_note() {
+            true => self.note(message),
+            false if self.output.line("").is_some() => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
-            None => {}
+            false => {}
         }
     }
 
+    fn may_note(&self) -> bool {
+        let budget = &mut self.state().budget;
+        if budget.1.elapsed() >= INTERVAL {
+            *budget = (BURST.min(budget.0 + 1), Instant::now());
+        }
+        let left = budget.0.checked_sub(1);
+        budget.0 = left.unwrap_or_default();
+        left.is_some()
+    }
+
     /// Waits until all messages are written, but not for long.
-    pub(crate) fn finish(self) {
-        drop(self.queue);
-        let _ = self.written.recv_timeout(PATIENCE);
+    pub(crate) fn finish(&self) {
+        let mut state = self.state();
+        state.queue = None;
+        let written = state.written.take();
+        drop(state);
+        let _ = written.map(|written| written.recv_timeout(PATIENCE));
     }
 }
 
@@ -134,7 +153,7 @@ mod tests {
         let lines = Arc::<Mutex<Vec<String>>>::default();
         let reader = Arc::clone(&lines);
         let write = move |line: &str| reader.lock().expect("no panic").push(line.to_owned());
-        let mut notes = Notes::start(&output, write).expect("a thread");
+        let notes = Notes::start(&output, write).expect("a thread");
         (0..1000).for_each(|number| notes.note_limited(number));
         notes.note("other");
         notes.finish();

@@ -1,32 +1,37 @@
 //! One connection: reads its requests, and answers them in order. Its end releases its leases, and cancels what it waits
 //! for, so it also watches for the end while a request waits.
 //!
-//! An idle connection has no buffer: there may be thousands.
+//! An idle connection has no buffer: there may be thousands. What a client makes the daemon keep in memory is taken from the
+//! budget first.
 
 use crate::acquiring::names;
 use crate::output::json;
+use crate::serve::budget::{COPIES, LEASE, Share, USED_UP, UsedUp};
 use crate::serve::clients::{Clients, Connection, Losses, Peer};
 use crate::serve::command::{self, Command, Id, Options, Refusal};
+use crate::serve::notes::Notes;
 use crate::serve::wire::{self, MAX_REQUEST, Malformed, Replies};
 use quorlock::{Adoption, Client, Dialect, Error, Lease, Lock, OptionValue, Pending, Semaphore};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
 
 /// How much is read at once.
 const CHUNK: usize = 4096;
 /// How many bytes of replies are collected before they are written, and of handled requests before they are removed.
 const BATCH: usize = 16 * 1024;
-/// How long a client may take to read what was written.
+/// How long a client may take to read what was written, and to send the rest of a request.
 const SLOWEST: Duration = Duration::from_secs(10);
+/// How long a connection handles requests before others get a turn.
+const TURN: Duration = Duration::from_micros(200);
+/// The buffers and requests of this size are part of what a connection takes anyway.
+const SHORT: usize = 2 * CHUNK;
 
 const CLOSING: &str = "CLOSED the daemon is about to end";
-
-/// What the core calls a lease of another connection.
-const ANOTHER_LEASE: &str = "another lease of this client";
 
 /// What all connections share.
 pub(crate) struct Daemon {
@@ -38,8 +43,18 @@ pub(crate) struct Daemon {
     pub(crate) max_hold: Option<Duration>,
     /// The name of this host, for holder names.
     pub(crate) host: String,
-    /// Whether the daemon is about to end.
-    pub(crate) draining: watch::Receiver<bool>,
+    pub(crate) notes: Arc<Notes>,
+    pub(crate) phase: watch::Receiver<Phase>,
+}
+
+/// What the daemon does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(crate) enum Phase {
+    Serving,
+    /// It is about to end, and waits for the release of leases.
+    Draining,
+    /// It closes all connections.
+    Ending,
 }
 
 /// Why a connection ended.
@@ -51,8 +66,18 @@ pub(crate) enum End {
     Malformed(Malformed),
     /// The client did not read its replies.
     Slow,
+    /// The client did not send the rest of a request.
+    Late,
+    /// There was no memory for what the client sent.
+    UsedUp,
     /// The daemon is about to end, and the connection has no valid lease.
     Drained,
+}
+
+impl From<UsedUp> for End {
+    fn from(_: UsedUp) -> Self {
+        Self::UsedUp
+    }
 }
 
 /// Why a request has no result.
@@ -66,6 +91,12 @@ enum Stop {
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+impl From<UsedUp> for Stop {
+    fn from(error: UsedUp) -> Self {
+        Self::Refused(error.into())
     }
 }
 
@@ -86,35 +117,104 @@ pub(crate) struct Session {
     daemon: Arc<Daemon>,
     connection: Connection,
     stream: UnixStream,
-    draining: watch::Receiver<bool>,
+    phase: watch::Receiver<Phase>,
     /// Whether the client has asked for push messages. Clients that do not know them would take them for replies.
     is_pushing: bool,
     losses: Arc<Losses>,
-    /// What was received, and not handled yet.
-    input: Vec<u8>,
+    input: Input,
     replies: Replies,
 }
 
+/// What was received, and not handled yet.
+struct Input {
+    bytes: Vec<u8>,
+    /// When the first of the requests began, of which a part is here.
+    began: Option<Instant>,
+    /// The memory of all buffers of the connection, beyond [`SHORT`].
+    memory: Share,
+}
+
+impl Input {
+    /// Takes memory for a buffer of this size.
+    fn charge(&mut self, bytes: usize) -> Result<(), UsedUp> {
+        self.memory.resize(bytes.saturating_sub(SHORT))
+    }
+
+    /// Makes room for the next part. No room is left of what was refused.
+    fn make_room(&mut self) -> Result<(), End> {
+        let length = self.bytes.len();
+        if self.bytes.capacity() - length < CHUNK {
+            let more = CHUNK.max(length / 2);
+            self.charge(length + more)?;
+            self.bytes.reserve_exact(more);
+        }
+        Ok(())
+    }
+
+    /// Removes requests that were handled.
+    fn remove(&mut self, handled: usize) {
+        self.bytes.drain(..handled);
+        if self.bytes.capacity() > CHUNK.max(2 * self.bytes.len()) {
+            self.bytes.shrink_to_fit();
+        }
+        // Less is always possible.
+        let _ = self.charge(self.bytes.capacity());
+        self.began = (!self.bytes.is_empty()).then(Instant::now);
+    }
+}
+
 impl Session {
-    pub(crate) fn new(daemon: Arc<Daemon>, stream: UnixStream) -> Self {
+    /// `memory` is that of the connection.
+    pub(crate) fn new(daemon: Arc<Daemon>, stream: UnixStream, memory: Share) -> Self {
         let peer = stream.peer_cred().map_or_else(
             |_| Peer::default(),
             |peer| Peer { pid: peer.pid().filter(|pid| *pid > 0), uid: Some(peer.uid()) },
         );
-        let connection = daemon.clients.connect(peer);
-        let draining = daemon.draining.clone();
-        let (losses, input, replies) = Default::default();
+        let connection = daemon.clients.connect(peer, memory);
+        let phase = daemon.phase.clone();
+        let memory = daemon.clients.budget.nothing();
+        let input = Input { bytes: Vec::new(), began: None, memory };
+        let (losses, replies) = Default::default();
         let is_pushing = false;
-        Self { daemon, connection, stream, draining, is_pushing, losses, input, replies }
+        Self { daemon, connection, stream, phase, is_pushing, losses, input, replies }
     }
 
-    /// Handles requests until the connection ends. Dropping the future ends it, too.
-    pub(crate) async fn run(mut self) -> End {
+    /// Handles requests until the connection or the daemon ends, and reports the end of a connection that the daemon has
+    /// closed. Dropping the future ends it, too.
+    pub(crate) async fn run(self) -> End {
+        let (mut phase, notes) = (self.phase.clone(), Arc::clone(&self.daemon.notes));
+        let end = tokio::select! {
+            biased;
+            () = reached(&mut phase, Phase::Ending) => End::Drained,
+            end = self.handle_all() => end,
+        };
+        match end {
+            End::Malformed(what) => notes.note_limited(format_args!("closed a connection: {what}")),
+            End::Slow => {
+                notes.note_limited("closed a connection whose client did not read its replies");
+            }
+            End::Late => {
+                notes.note_limited("closed a connection whose client did not finish its request");
+            }
+            End::UsedUp => {
+                notes.note_limited("closed a connection because clients use all of the memory");
+            }
+            End::Gone | End::Drained => {}
+        }
+        end
+    }
+
+    async fn handle_all(mut self) -> End {
         loop {
             if let Err(end) = self.turn().await {
                 // A client that has pipelined requests may still read the replies.
-                if let End::Malformed(what) = end {
-                    self.replies.error(&format!("ERR Protocol error: {what}"));
+                match end {
+                    End::Malformed(what) => {
+                        self.replies.error(&format!("ERR Protocol error: {what}"));
+                    }
+                    End::Late => self.replies.error("ERR the request was not finished in time"),
+                    End::UsedUp => self.replies.error(USED_UP),
+                    End::Gone | End::Slow | End::Drained => {}
                 }
                 if end != End::Slow {
                     let _ = self.flush().await;
@@ -127,41 +227,49 @@ impl Session {
     /// Waits for requests, and handles all that have arrived.
     async fn turn(&mut self) -> Result<(), End> {
         self.next_input().await?;
+        let mut began = Instant::now();
         let mut at = 0;
-        while let Some(length) = wire::request_length(&self.input[at..]).map_err(End::Malformed)? {
-            let words = wire::words(&self.input[at..at + length]).map_err(End::Malformed)?;
+        while let Some(length) =
+            wire::request_length(&self.input.bytes[at..]).map_err(End::Malformed)?
+        {
+            let words = wire::words(&self.input.bytes[at..at + length]).map_err(End::Malformed)?;
             at += length;
-            if at == self.input.len() || at >= BATCH {
-                self.input.drain(..at);
+            if at == self.input.bytes.len() || at >= BATCH {
+                self.input.remove(at);
                 at = 0;
             }
-            self.handle(words).await?;
-            // Many requests that need no node must not keep leases from being renewed.
-            tokio::task::consume_budget().await;
+            self.handle(words, length).await?;
             if self.replies.bytes.len() >= BATCH {
                 self.flush().await?;
             }
+            if began.elapsed() >= TURN {
+                yield_now().await;
+                began = Instant::now();
+            }
         }
-        self.input.drain(..at);
-        if self.input.is_empty() {
-            self.input = Vec::new();
+        if at > 0 {
+            self.input.remove(at);
         }
         self.flush().await?;
         self.replies.bytes = Vec::new();
+        // Less is always possible.
+        let _ = self.input.charge(self.input.bytes.capacity());
         Ok(())
     }
 
     /// Waits for input while no request is in progress.
     async fn next_input(&mut self) -> Result<(), End> {
+        let began = self.input.began;
         loop {
             tokio::select! {
                 biased;
                 read = read_some(&mut self.stream, &mut self.input) => return read,
+                () = overdue(began) => return Err(End::Late),
                 () = self.losses.notify.notified(), if self.is_pushing => {
                     self.push_losses();
                     self.flush().await?;
                 }
-                () = finished(&mut self.draining, &self.connection) => return Err(End::Drained),
+                () = finished(&mut self.phase, &self.connection) => return Err(End::Drained),
             }
         }
     }
@@ -176,12 +284,12 @@ impl Session {
                 value = &mut pending => return Ok(value),
                 read = read_some(&mut self.stream, &mut self.input) => {
                     read?;
-                    if self.input.len() > 2 * MAX_REQUEST {
+                    if self.input.bytes.len() > 2 * MAX_REQUEST {
                         let what = "too much was sent behind a request that waits";
                         return Err(End::Malformed(what).into());
                     }
                 }
-                () = drained(&mut self.draining), if may_drain => {
+                () = reached(&mut self.phase, Phase::Draining), if may_drain => {
                     return Err(CLOSING.to_owned().into());
                 }
                 () = self.losses.notify.notified(), if self.is_pushing => {
@@ -239,23 +347,45 @@ impl Session {
         }
     }
 
-    /// Answers a request.
-    async fn handle(&mut self, words: Vec<Vec<u8>>) -> Result<(), End> {
-        let answered = match command::parse(words) {
-            Ok(command) => self.answer(command).await,
-            Err(refusal) => Err(refusal.into()),
+    /// Answers a request of this length.
+    async fn handle(&mut self, words: Vec<Vec<u8>>, length: usize) -> Result<(), End> {
+        let (before, mut is_lasting) = (self.replies.bytes.len(), false);
+        let answered = match self.memory_for(length) {
+            Ok(memory) => match command::parse(words) {
+                Ok(command) => {
+                    is_lasting = command.is_lasting();
+                    self.answer(command, memory).await
+                }
+                Err(refusal) => Err(refusal.into()),
+            },
+            Err(error) => Err(error.into()),
         };
         match answered {
             Ok(()) => {}
             Err(Stop::Refused(refusal)) => self.replies.error(&refusal),
             Err(Stop::Ended(end)) => return Err(end),
         }
+        // The buffer has all replies that are not written yet.
+        let replies = &mut self.replies.bytes;
+        let is_refused =
+            self.input.charge(self.input.bytes.capacity() + replies.capacity()).is_err();
+        if is_refused && !is_lasting && replies.len() > before + SHORT {
+            replies.truncate(before);
+            replies.shrink_to_fit();
+            self.replies.error(USED_UP);
+        }
         Ok(())
     }
 
-    async fn answer(&mut self, command: Command) -> Result<(), Stop> {
+    /// Takes the memory for a request of this length while it is in progress.
+    fn memory_for(&self, length: usize) -> Result<Share, UsedUp> {
+        self.daemon.clients.budget.take(COPIES * length.saturating_sub(SHORT / COPIES))
+    }
+
+    /// Answers a command. `memory` is what it takes meanwhile.
+    async fn answer(&mut self, command: Command, memory: Share) -> Result<(), Stop> {
         match command {
-            Command::Lock { resources, options } => self.lock(resources, options).await?,
+            Command::Lock { resources, options } => self.lock(resources, options, memory).await?,
             Command::Adopt { text, options } => {
                 let adoption = self.daemon.client.adopt(&text);
                 let set = |adoption: Adoption, (name, value): (&str, _)| {
@@ -263,11 +393,11 @@ impl Session {
                 };
                 let adoption = self.complete(options)?.into_iter().fold(adoption, set);
                 let resources = adoption.resources().to_vec();
-                self.acquire(&resources, || adoption.acquire()).await?;
+                self.acquire(&resources, || adoption.acquire(), memory).await?;
             }
             Command::Unlock(id) => {
                 let is_released = match self.connection.take(id)? {
-                    Some(lease) => self.attend(lease.release(), false).await?,
+                    Some((lease, _memory)) => self.attend(lease.release(), false).await?,
                     None => false,
                 };
                 self.replies.integer(is_released.into());
@@ -339,7 +469,7 @@ impl Session {
             },
             Command::ClientId => replies.integer(self.connection.number),
             Command::StatusOfAll => {
-                let is_draining = *self.draining.borrow();
+                let is_draining = *self.phase.borrow() >= Phase::Draining;
                 let described = self.daemon.clients.describe(&self.daemon.client, is_draining);
                 replies.bulk(described.as_bytes());
             }
@@ -395,7 +525,12 @@ impl Session {
         replies.array(0);
     }
 
-    async fn lock(&mut self, resources: Vec<String>, options: Options) -> Result<(), Stop> {
+    async fn lock(
+        &mut self,
+        resources: Vec<String>,
+        options: Options,
+        memory: Share,
+    ) -> Result<(), Stop> {
         let mut options = self.complete(options)?;
         let has = |name: &str| options.iter().position(|(given, _)| *given == name);
         let client = &self.daemon.client;
@@ -406,7 +541,7 @@ impl Session {
             let set =
                 |lock: Lock, (name, value): (&str, _)| lock.option(Dialect::Resp, name, &value);
             let lock = options.into_iter().fold(client.lock(&*resources), set);
-            return self.acquire(&resources, || lock.acquire()).await;
+            return self.acquire(&resources, || lock.acquire(), memory).await;
         };
         let [resource] = &*resources else {
             return Err(
@@ -421,16 +556,17 @@ impl Session {
         };
         let semaphore = client.semaphore_as(Dialect::Resp, resource, &limit);
         let semaphore = options.into_iter().fold(semaphore, set);
-        self.acquire(&resources, || semaphore.acquire()).await
+        self.acquire(&resources, || semaphore.acquire(), memory).await
     }
 
-    /// Acquires a lease for this connection, and replies with its id.
+    /// Acquires a lease for this connection, and replies with its id. `memory` becomes that of the lease.
     async fn acquire(
         &mut self,
         resources: &[String],
         begin: impl FnOnce() -> Pending<quorlock::Result<Lease>>,
+        mut memory: Share,
     ) -> Result<(), Stop> {
-        if *self.draining.borrow() {
+        if *self.phase.borrow() >= Phase::Draining {
             return Err(CLOSING.to_owned().into());
         }
         let most = self.daemon.max_leases;
@@ -440,10 +576,12 @@ impl Session {
             )
             .into());
         }
+        let named: usize = resources.iter().map(String::len).sum();
+        memory.resize(LEASE + COPIES * named)?;
         self.connection.set_waiting(Some(names(resources)));
         let acquired = self.attend(begin(), true).await;
         self.connection.set_waiting(None);
-        let (id, lease) = self.connection.add(acquired??);
+        let (id, lease) = self.connection.add(acquired??, memory);
         if self.is_pushing {
             self.losses.watch(id, &lease);
         }
@@ -501,27 +639,38 @@ impl Session {
     }
 }
 
-/// Waits until the daemon is about to end.
-async fn drained(draining: &mut watch::Receiver<bool>) {
+/// Waits until the daemon is in this phase, or in a later one.
+async fn reached(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
     // An error means that the daemon has ended.
-    let _ = draining.wait_for(|is_draining| *is_draining).await;
+    let _ = phase.wait_for(|phase| *phase >= wanted).await;
 }
 
 /// Waits until the daemon is about to end, and no lease of the connection is valid.
-async fn finished(draining: &mut watch::Receiver<bool>, connection: &Connection) {
-    drained(draining).await;
+async fn finished(phase: &mut watch::Receiver<Phase>, connection: &Connection) {
+    reached(phase, Phase::Draining).await;
     while let Some(lease) = connection.valid_lease() {
         lease.lost().await;
     }
 }
 
+/// Waits until a request that began then must have arrived.
+async fn overdue(began: Option<Instant>) {
+    match began {
+        Some(began) => sleep(SLOWEST.saturating_sub(began.elapsed())).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits for input, and reads it. Reads no more than [`CHUNK`], so that no client takes all the time.
-async fn read_some(stream: &mut UnixStream, input: &mut Vec<u8>) -> Result<(), End> {
+async fn read_some(stream: &mut UnixStream, input: &mut Input) -> Result<(), End> {
     stream.readable().await.map_err(|_| End::Gone)?;
-    input.reserve(CHUNK);
-    match (&mut *stream).take(CHUNK as u64).read_buf(input).await {
+    input.make_room()?;
+    match (&mut *stream).take(CHUNK as u64).read_buf(&mut input.bytes).await {
         Ok(0) | Err(_) => Err(End::Gone),
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            input.began.get_or_insert_with(Instant::now);
+            Ok(())
+        }
     }
 }
 
@@ -532,47 +681,56 @@ fn valid_for(lease: &Lease) -> u64 {
 
 /// Returns an error as clients get it: its code without underscores, and its message.
 fn error_text(error: &Error) -> String {
-    let (code, mut text) = (error.code().as_str().replace('_', ""), error.to_string());
     // All connections share one client of the core. Of several holders, none has its name in the error.
     let holder = error.holder().map_or_else(
         || "another lease of the same daemon".to_owned(),
         |holder| format!("{holder}, through the same daemon"),
     );
-    text = text.replacen(ANOTHER_LEASE, &holder, 1);
-    format!("{code} {text}")
+    format!("{} {}", error.code().as_str().replace('_', ""), error.text_naming(&holder))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Shown;
+    use crate::output::Output;
+    use crate::serve::budget::Budget;
     use tokio::task::JoinHandle;
+
+    const MEMORY: usize = 1 << 20;
 
     /// A daemon whose nodes are in memory, under names of this test.
     struct Served {
         daemon: Arc<Daemon>,
-        drainer: watch::Sender<bool>,
+        phase: watch::Sender<Phase>,
     }
 
     impl Served {
         fn new(test: &str) -> Self {
             let nodes = ["a", "b", "c"].map(|name| format!("memory://{test}-{name}"));
             let client = Client::builder().nodes(nodes).build().expect("a client");
-            let (drainer, draining) = watch::channel(false);
+            let (sender, phase) = watch::channel(Phase::Serving);
+            let output = Output::new(&Shown { json: false, quiet: true, verbose: false });
+            let notes = Notes::start(&output, |_| ()).expect("a thread");
+            let budget = Budget::new(MEMORY);
             let daemon = Daemon {
                 client,
-                clients: Arc::new(Clients::new().expect("random numbers")),
+                clients: Arc::new(Clients::new(budget).expect("random numbers")),
                 max_leases: 10,
                 max_hold: Some(Duration::from_secs(60)),
                 host: "host".to_owned(),
-                draining,
+                notes: Arc::new(notes),
+                phase,
             };
-            Self { daemon: Arc::new(daemon), drainer }
+            Self { daemon: Arc::new(daemon), phase: sender }
         }
 
         /// Opens a connection.
         fn connect(&self) -> (UnixStream, JoinHandle<End>) {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");
-            (ours, tokio::spawn(Session::new(Arc::clone(&self.daemon), theirs).run()))
+            let memory = self.daemon.clients.memory_for_connection().expect("enough");
+            let session = Session::new(Arc::clone(&self.daemon), theirs, memory);
+            (ours, tokio::spawn(session.run()))
         }
 
         async fn is_held(&self, resource: &str) -> bool {
@@ -712,7 +870,7 @@ mod tests {
         let served = Served::new("drain");
         let ((mut holder, held), (_idle, ended)) = (served.connect(), served.connect());
         let id = lock(&mut holder, "LOCK r").await;
-        served.drainer.send_replace(true);
+        served.phase.send_replace(Phase::Draining);
         assert_eq!(ended.await.expect("an end"), End::Drained);
         assert!(ask(&mut holder, "LOCK s").await.starts_with("-CLOSED "));
         assert_eq!(ask(&mut holder, &format!("UNLOCK {id}")).await, ":1\r\n");
@@ -727,7 +885,7 @@ mod tests {
         ask(&mut early, &format!("LOST {id}")).await;
         lock(&mut late, "LOCK b MAXHOLD 200").await;
         lock(&mut late, "LOCK c MAXHOLD 1000").await;
-        served.drainer.send_replace(true);
+        served.phase.send_replace(Phase::Draining);
         for ended in [lost, held] {
             let ended = timeout(Duration::from_secs(30), ended).await.expect("it ends in time");
             assert_eq!(ended.expect("an end"), End::Drained);
@@ -741,5 +899,92 @@ mod tests {
         lock(&mut client, "LOCK r MODE shared").await;
         let reply = ask(&mut client, "LOCK r WAIT 0").await;
         assert!(reply.contains(" is held by another lease of the same daemon (fence "), "{reply}");
+    }
+
+    #[tokio::test]
+    async fn an_error_repeats_the_resource_as_it_is() {
+        let served = Served::new("resource");
+        let (mut client, _) = served.connect();
+        // As the core calls a lease of another connection.
+        let resource = "another lease of this client";
+        let mut lock = async |options: &[&str]| {
+            let mut request = Replies::default();
+            request.array(2 + options.len());
+            let words = ["LOCK", resource].into_iter().chain(options.iter().copied());
+            words.for_each(|word| request.bulk(word.as_bytes()));
+            client.write_all(&request.bytes).await.expect("an open connection");
+            read(&mut client).await
+        };
+        assert!(lock(&["MODE", "shared"]).await.starts_with("*3"));
+        let reply = lock(&["WAIT", "0"]).await;
+        let expected =
+            format!("-TIMEOUT \"{resource}\" is held by another lease of the same daemon (");
+        assert!(reply.starts_with(&expected), "{reply}");
+    }
+
+    /// Returns the memory that clients use once no more of it is being returned.
+    async fn memory_after(served: &Served, expected: usize) -> usize {
+        for _ in 0..3000 {
+            if served.daemon.clients.budget.used() == expected {
+                break;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        served.daemon.clients.budget.used()
+    }
+
+    #[tokio::test]
+    async fn all_memory_is_returned() {
+        let served = Served::new("returned");
+        let (mut client, ended) = served.connect();
+        let idle = served.daemon.clients.budget.used();
+        let long = "x".repeat(50_000);
+        assert!(ask(&mut client, &format!("ECHO {long}")).await.starts_with("$50000"));
+        assert_eq!(memory_after(&served, idle).await, idle);
+        let id = lock(&mut client, "LOCK r").await;
+        assert_eq!(served.daemon.clients.budget.used(), idle + LEASE + COPIES);
+        ask(&mut client, &format!("UNLOCK {id}")).await;
+        assert_eq!(memory_after(&served, idle).await, idle);
+        // The end of the connection returns that of leases, of what waits, and of half a request.
+        lock(&mut client, "LOCK r").await;
+        client.write_all(b"*2\r\n$4\r\nECHO\r\n$50000\r\n").await.expect("an open connection");
+        client.write_all(&[b'x'; 40_000]).await.expect("an open connection");
+        drop(client);
+        assert_eq!(ended.await.expect("an end"), End::Gone);
+        assert_eq!(memory_after(&served, 0).await, 0);
+    }
+
+    #[tokio::test]
+    async fn what_exceeds_the_memory_is_refused() {
+        let served = Served::new("memory");
+        let ((mut holder, _), (mut client, ended)) = (served.connect(), served.connect());
+        let id = lock(&mut holder, "LOCK r").await;
+        let names = ["x", "y"].map(|letter| letter.repeat(8000)).join(" ");
+        let long = lock(&mut client, &format!("LOCK {names}")).await;
+        let rest = MEMORY - served.daemon.clients.budget.used();
+        let hog = served.daemon.clients.budget.take(rest).expect("it is left");
+        let refusal = format!("-{USED_UP}\r\n");
+        assert!(served.daemon.clients.memory_for_connection().is_none());
+        for command in ["LOCK s", "LOCK s WAIT 0", &format!("STATUS {}", "x".repeat(8000))] {
+            assert_eq!(ask(&mut client, command).await, refusal);
+        }
+        // What needs no more memory is done. What has changed something is reported.
+        assert_eq!(ask(&mut client, "PING").await, "+PONG\r\n");
+        let mut detached = ask(&mut client, &format!("DETACH {long}")).await;
+        let header = detached.find('\n').expect("a header") + 1;
+        let length: usize = detached[1..header].trim().parse().expect("a length");
+        while detached.len() < header + length + 2 {
+            detached += &read(&mut client).await;
+        }
+        assert!(ask(&mut holder, &format!("CHECK {id}")).await.starts_with(':'));
+        assert_eq!(ask(&mut holder, &format!("UNLOCK {id}")).await, ":1\r\n");
+        let rest = MEMORY - served.daemon.clients.budget.used();
+        let rest = served.daemon.clients.budget.take(rest).expect("it is left");
+        client.write_all(b"*2\r\n$4\r\nECHO\r\n$50000\r\n").await.expect("an open connection");
+        client.write_all(&[b'x'; 49_000]).await.expect("an open connection");
+        assert_eq!(ended.await.expect("an end"), End::UsedUp);
+        assert_eq!(read(&mut client).await, refusal);
+        drop((hog, rest));
+        lock(&mut holder, "LOCK s").await;
     }
 }

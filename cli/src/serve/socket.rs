@@ -5,14 +5,16 @@
 use crate::args::Serve;
 use crate::output::{Failure, named};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Resource, getrlimit, setrlimit, umask};
+use rustix::net::SocketType;
+use rustix::net::sockopt::{socket_acceptconn, socket_type};
+use rustix::process::umask;
 use std::env;
 use std::ffi::CString;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{FromRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
@@ -53,13 +55,19 @@ impl Socket {
     }
 
     /// Removes the file, unless another one has replaced it. Call it while the socket listens, so that no other daemon takes
-    /// the path in the meantime.
+    /// the path in the meantime. Dropping the socket does that, too.
     pub(crate) fn remove_file(&mut self) {
         if let Some(SocketFile { path, identity }) = self.file.take()
             && identify(&path).is_ok_and(|found| found == identity)
         {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.remove_file();
     }
 }
 
@@ -198,39 +206,20 @@ fn passed_on() -> Result<Option<UnixListener>, Failure> {
     }
     // SAFETY: the service manager has opened the file for this process, and nothing else uses it.
     let listener = unsafe { UnixListener::from_raw_fd(FIRST_PASSED) };
-    let prepared = listener
-        .local_addr()
-        .and_then(|_| Ok(rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC)?));
-    match prepared {
-        Ok(()) => Ok(Some(listener)),
-        Err(error) => Err(wrong(format!("LISTEN_FDS: not a Unix socket: {error}"))),
+    if let Err(error) = listener.local_addr() {
+        return Err(wrong(format!("LISTEN_FDS: not a Unix socket: {error}")));
+    }
+    match prepare(&listener) {
+        Ok(true) => Ok(Some(listener)),
+        Ok(false) => Err(wrong(
+            "LISTEN_FDS: not a stream socket that listens, as ListenStream= makes it".to_owned(),
+        )),
+        Err(error) => Err(Failure::own("LISTEN_FDS", &error)),
     }
 }
 
-/// Tells the service manager about the state of this process, if it wants to know: see sd_notify(3).
-pub(crate) fn notify(state: &str) {
-    let Some(address) = env::var_os("NOTIFY_SOCKET") else { return };
-    let Ok(socket) = UnixDatagram::unbound() else { return };
-    #[cfg(target_os = "linux")]
-    if let Some(name) = address.to_str().and_then(|address| address.strip_prefix('@')) {
-        use std::os::linux::net::SocketAddrExt;
-        if let Ok(address) = std::os::unix::net::SocketAddr::from_abstract_name(name) {
-            let _ = socket.send_to_addr(state.as_bytes(), &address);
-        }
-        return;
-    }
-    let _ = socket.send_to(state.as_bytes(), address);
-}
-
-/// Raises the limit of open files as far as it goes, because each client is one. Returns the limit.
-pub(crate) fn raise_file_limit() -> u64 {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        let before = limit.current;
-        limit.current = limit.maximum;
-        if setrlimit(Resource::Nofile, limit).is_err() {
-            limit.current = before;
-        }
-    }
-    limit.current.unwrap_or(u64::MAX)
+/// Closes the socket on exec. Returns whether clients can connect to it.
+fn prepare(listener: &UnixListener) -> io::Result<bool> {
+    rustix::io::fcntl_setfd(listener, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(socket_type(listener)? == SocketType::STREAM && socket_acceptconn(listener)?)
 }

@@ -525,6 +525,23 @@ impl Client {
         runtime::drive(future)
     }
 
+    /// Runs a task on quorlock's own runtime, where renewals come before it, however many such tasks there are. For
+    /// the program of [`Client::drive`]. The task must not block, and must yield between pieces of work that take longer
+    /// than a fraction of a millisecond. A panic ends only the task.
+    ///
+    /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if the runtime cannot start.
+    #[doc(hidden)]
+    pub fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        runtime::spawn(task)
+    }
+
+    /// Returns a runtime of tokio that the calling thread drives, such as for a program that waits for more than
+    /// quorlock. Fails if the process may not open enough files, where tokio panics.
+    #[doc(hidden)]
+    pub fn new_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+        runtime::executor::new_runtime()
+    }
+
     /// Closes the client. Acquires in progress end with [`ErrorCode::Closed`], leases that are
     /// still held are released, and the connections are closed. Waits for the nodes for at most
     /// `connect_timeout`. May be called more than once. The nodes do not keep the keys of the leases that it

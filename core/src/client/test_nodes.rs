@@ -146,7 +146,9 @@ impl TestNodes {
                 }
             }
         });
-        drop(runtime::spawn(flying)?);
+        runtime::spawn(async {
+            let _ = flying.await;
+        })?;
         Ok(FastForward { _stop: stop.drop_guard() })
     }
 

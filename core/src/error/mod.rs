@@ -10,6 +10,7 @@ pub(crate) mod printable;
 use printable::printable;
 use serde::Serialize;
 use std::fmt;
+use std::ops::Range;
 
 /// The kind of an [`Error`]. The codes are the same in every language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -176,6 +177,8 @@ struct Inner {
     resources: Vec<String>,
     nodes: Vec<NodeReport>,
     holder: Option<String>,
+    /// Where the message names another lease of this client.
+    own_lease: Option<Range<usize>>,
 }
 
 /// A `Result` with quorlock's [`Error`].
@@ -186,8 +189,8 @@ impl Error {
         // It may repeat what a server or a user has written.
         let message: String = message.into();
         let message = printable(&message).into_owned();
-        let (resources, nodes) = Default::default();
-        Self(Box::new(Inner { code, message, resources, nodes, holder: None }))
+        let (resources, nodes, holder, own_lease) = Default::default();
+        Self(Box::new(Inner { code, message, resources, nodes, holder, own_lease }))
     }
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
@@ -210,6 +213,12 @@ impl Error {
 
     pub(crate) fn with_holder(mut self, holder: Option<String>) -> Self {
         self.0.holder = holder;
+        self
+    }
+
+    /// Records where the message names another lease of this client.
+    pub(crate) fn with_own_lease(mut self, place: Option<Range<usize>>) -> Self {
+        self.0.own_lease = place;
         self
     }
 
@@ -245,6 +254,17 @@ impl Error {
     /// The outcome at each node; empty if no request was sent.
     pub fn nodes(&self) -> &[NodeReport] {
         &self.0.nodes
+    }
+
+    /// The text of the error, with these words for another lease of this client. For a program whose client serves several
+    /// callers, such as `quorlock serve`: for the caller, it is the lease of somebody else.
+    #[doc(hidden)]
+    pub fn text_naming(&self, own_lease: &str) -> String {
+        let (mut text, place) = (self.to_string(), self.0.own_lease.clone());
+        if let Some(place) = place {
+            text.replace_range(place, own_lease);
+        }
+        text
     }
 
     /// The name of the holder that kept an acquire from the lock, with [`ErrorCode::Timeout`]. `None` if the

@@ -438,14 +438,19 @@ impl Acquire {
             .with_nodes(self.driver.reports(answers))
             .with_holder(blocker.map(|blocker| blocker.name.to_owned()));
         }
-        let held = match (self.renewer.find(&self.keys, |_| true), waited) {
+        let own = self.renewer.find(&self.keys, |_| true);
+        let own_lease = own.is_some().then(|| {
+            let start = format!("{} {HELD_BY}", self.resources).len();
+            start..start + OTHER_LEASE.len()
+        });
+        let held = match (own, waited) {
             (Some(own), waited) => {
                 let dropped =
                     if own.is_dropped() { ", dropped without being released" } else { "" };
                 let after = waited
                     .map_or_else(String::new, |wait| format!(" after {}", HumanDuration(wait)));
                 let fence = own.grant.fence;
-                format!("is held by another lease of this client (fence {fence}{dropped}){after}")
+                format!("{HELD_BY}{OTHER_LEASE} (fence {fence}{dropped}){after}")
             }
             (None, Some(wait)) => {
                 let now = blocker
@@ -465,8 +470,13 @@ impl Acquire {
             .about(&self.resources)
             .with_nodes(self.driver.reports(answers))
             .with_holder(blocker.map(|blocker| blocker.name.to_owned()))
+            .with_own_lease(own_lease)
     }
 }
+
+/// How an error says that another lease of the same client holds the resource.
+const HELD_BY: &str = "is held by ";
+const OTHER_LEASE: &str = "another lease of this client";
 
 /// The message for permits that were not free in time.
 fn permits_message(

@@ -106,7 +106,7 @@ impl Driver {
     /// Runs a task in the background. [`Driver::close`] waits for it. Fails if the runtime cannot be started.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         self.has_run_tasks.store(true, Ordering::Release);
-        runtime::spawn(self.tasks.track_future(task)).map(drop)
+        runtime::spawn(self.tasks.track_future(task))
     }
 
     /// Runs a task in the background, as [`Driver::spawn`] does. Must be called on the runtime.
@@ -136,7 +136,7 @@ impl Driver {
             let _ = sender.send(());
         };
         match runtime::spawn(closing) {
-            Ok(_) => Pending::new(receiver),
+            Ok(()) => Pending::new(receiver),
             Err(_) => Pending::ready(()),
         }
     }

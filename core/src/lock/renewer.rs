@@ -254,7 +254,7 @@ impl Renewer {
             // Not tracked, so that `close` does not wait for it: the RELEASE follows the EXTEND on each
             // connection and deletes the keys anyway.
             let renewal = self.driver.closing.clone().run_until_cancelled_owned(renewal);
-            runtime::detach(async { renewal.await.unwrap_or_default() });
+            runtime::detach_urgent(async { renewal.await.unwrap_or_default() });
         }
     }
 

@@ -50,7 +50,7 @@ impl Node {
                 self.health.failed(self.address(), &failure);
             }
         } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
-            runtime::detach(Arc::clone(self).replace(Arc::clone(link), clock::now()));
+            runtime::detach_urgent(Arc::clone(self).replace(Arc::clone(link), clock::now()));
         }
     }
 
@@ -62,7 +62,7 @@ impl Node {
             return;
         }
         let (node, link) = (Arc::clone(self), Arc::clone(link));
-        runtime::detach(async move {
+        runtime::detach_urgent(async move {
             sleep((link.latency() * USUAL_LATENCIES).max(SHORTEST_DOUBT)).await;
             if link.heard() > now {
                 link.is_doubted.store(false, Ordering::Relaxed);

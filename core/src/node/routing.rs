@@ -109,7 +109,7 @@ impl link::Cluster for Node {
                 sink.set_node(Arc::<Self>::clone(node));
                 let node = Arc::clone(node);
                 if let Some(sending) = node.send(&PackedRequest::from(Arc::clone(request)), sink) {
-                    runtime::detach(sending);
+                    runtime::detach_urgent(sending);
                 }
                 None
             }

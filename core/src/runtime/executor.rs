@@ -12,6 +12,11 @@
 //! fallback driver inherits the priority of the thread that starts it, so a later thread of higher
 //! priority replaces it.
 //!
+//! Renewals come before everything else in the process. So tokio's own queue contains only what they
+//! depend on: services, renewals and connections. Everything else waits in the queue of [`run`],
+//! which is one task among those: it runs a slice of the queue, and then yields to all of them, so
+//! that any number of operations delays a renewal by one slice for each of its steps.
+//!
 //! This module owns the tokio runtime and the fallback driver. It must not know what its tasks do.
 //! Only `runtime/mod.rs` calls it.
 
@@ -21,17 +26,20 @@ use crate::runtime::pipeline::together;
 use crate::runtime::priority::Priority;
 use async_task::{Runnable, Task};
 use futures_util::future::FutureExt;
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::Waker;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::task::unconstrained;
+use tokio::task::coop::has_budget_remaining;
+use tokio::task::{unconstrained, yield_now};
 
 /// The longest time that a caller drives before it checks its priority again.
 pub(crate) const LONGEST_TURN: Duration = Duration::from_millis(250);
@@ -39,8 +47,17 @@ pub(crate) const LONGEST_TURN: Duration = Duration::from_millis(250);
 /// The pause of the fallback driver after a panic, which is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
-/// The maximum number of ready tasks that run before the requests they produced are written.
+/// The maximum number of ready tasks that run before the requests they produced are written, and
+/// before services may run.
 const BATCH: usize = 64;
+
+/// The time after which no further task of a batch begins before services may run.
+const SLICE: Duration = Duration::from_micros(500);
+
+/// Half the number of files that a runtime opens: the poll, its waker, and for signals a pair of
+/// sockets and a copy of one.
+#[cfg(unix)]
+const FILE_PAIRS: usize = 3;
 
 /// A runtime and the state that decides which thread drives it.
 #[derive(Debug)]
@@ -54,14 +71,14 @@ pub(crate) struct Executor {
     priority: AtomicU8,
     /// Whether a fallback driver is being replaced.
     is_replacing: AtomicBool,
-    /// Tasks that were begun on other threads and are ready to continue.
+    /// Tasks that are ready to run, but only after services.
     ready: UnboundedSender<Runnable>,
 }
 
 impl Executor {
     /// Starts a runtime and its fallback driver. Fails if no thread can be started.
     pub(crate) fn start() -> io::Result<Arc<Self>> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = new_runtime()?;
         let (ready, tasks) = mpsc::unbounded_channel();
         runtime.spawn(run(tasks));
         let executor = Arc::new(Self {
@@ -106,10 +123,7 @@ impl Executor {
         self: &Arc<Self>,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Task<()> {
-        let ready = self.ready.clone();
-        // Sending fails only if the runtime is gone, and so the process is ending.
-        let schedule = move |runnable| drop(ready.send(runnable));
-        let (runnable, task) = async_task::spawn(task, schedule);
+        let (runnable, task) = self.create(task);
         // A thread that is ending has no thread-local values any more, and tokio needs some.
         let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         if is_ending || !self.may_drive() {
@@ -122,6 +136,20 @@ impl Executor {
             unconstrained(async { run_one(runnable) }).now_or_never();
         }
         task
+    }
+
+    /// Starts a task that runs on the runtime only. Dropping the returned [`Task`] cancels it.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Task<()> {
+        let (runnable, task) = self.create(task);
+        runnable.schedule();
+        task
+    }
+
+    fn create(&self, task: impl Future<Output = ()> + Send + 'static) -> (Runnable, Task<()>) {
+        let ready = self.ready.clone();
+        // Sending fails only if the runtime is gone, and so the process is ending.
+        let schedule = move |runnable| drop(ready.send(runnable));
+        async_task::spawn(task, schedule)
     }
 
     /// Runs the future on the calling thread, which meanwhile drives the runtime if no other thread
@@ -224,21 +252,103 @@ impl Drop for Sleep<'_> {
     }
 }
 
+/// Builds a runtime that its callers drive. Fails if the process may not open enough files.
+pub(crate) fn new_runtime() -> io::Result<Runtime> {
+    // tokio panics if it cannot open the sockets that it uses for signals.
+    #[cfg(unix)]
+    {
+        let pairs = (0..FILE_PAIRS).map(|_| std::os::unix::net::UnixStream::pair());
+        drop(pairs.collect::<io::Result<Vec<_>>>()?);
+    }
+    // Another thread may have opened as many meanwhile.
+    let built = panics::contain(|| Builder::new_current_thread().enable_all().build());
+    built.unwrap_or_else(|| Err(io::Error::other("too few files can be opened")))
+}
+
 fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name("quorlock".to_owned()).spawn(run).map(drop)
 }
 
-/// Runs tasks that are ready in batches, and writes the requests of each batch together.
+thread_local! {
+    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling code is a task that runs on the runtime. A task that runs on its caller's
+/// thread at first ([`Executor::begin`]) is not.
+pub(crate) fn is_running() -> bool {
+    IS_RUNNING.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Runs tasks that are ready in batches, writes the requests of each batch together, and lets all
+/// services run after it.
 async fn run(mut tasks: UnboundedReceiver<Runnable>) {
-    let mut batch = Vec::new();
-    while tasks.recv_many(&mut batch, BATCH).await > 0 {
-        together(|| batch.drain(..).for_each(run_one));
+    let (mut received, mut batch) = (Vec::new(), VecDeque::new());
+    while !batch.is_empty() || tasks.recv_many(&mut received, BATCH).await > 0 {
+        batch.extend(received.drain(..));
+        let end = Instant::now() + SLICE;
+        IS_RUNNING.set(true);
+        together(|| {
+            while let Some(runnable) = batch.pop_front() {
+                run_one(runnable);
+                // Without tokio's budget, which the tasks of a batch share, they make no progress.
+                if Instant::now() >= end || !has_budget_remaining() {
+                    break;
+                }
+            }
+        });
+        IS_RUNNING.set(false);
+        if !batch.is_empty() || !tasks.is_empty() {
+            // Services that the kernel or a timer has woken run first, too.
+            yield_now().await;
+        }
     }
 }
 
 fn run_one(runnable: Runnable) {
     // As for tokio's own tasks, a panic ends only this task.
     let _ = panics::contain(|| runnable.run());
+}
+
+#[cfg(test)]
+mod order {
+    use super::{BATCH, Executor};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+    use tokio::task::yield_now;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn services_wait_for_one_batch_of_operations() {
+        let executor = Executor::start().expect("a thread");
+        let polls = Arc::new(AtomicUsize::new(0));
+        // Each is always ready.
+        let operation = |_| {
+            let polls = Arc::clone(&polls);
+            executor.spawn(std::future::poll_fn(move |context| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                context.waker().wake_by_ref();
+                std::task::Poll::Pending
+            }))
+        };
+        let operations: Vec<_> = (0..10 * BATCH).map(operation).collect();
+        let (sender, receiver) = channel();
+        let seen = Arc::clone(&polls);
+        executor.handle().spawn(async move {
+            let mut most = 0;
+            for _ in 0..100 {
+                let before = seen.load(Ordering::Relaxed);
+                yield_now().await;
+                most = most.max(seen.load(Ordering::Relaxed) - before);
+            }
+            let _ = sender.send(most);
+        });
+        let most = receiver.recv_timeout(PATIENCE).expect("services run");
+        drop(operations);
+        assert!(0 < most && most <= BATCH, "{most} operations ran before a service");
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]

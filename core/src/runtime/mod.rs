@@ -6,14 +6,15 @@
 //! except for host look-ups in `transport/lookup.rs`.
 //!
 //! A task on the runtime is either an operation, whose result a caller waits for, or a service,
-//! which others rely on. A panic ends an operation; a service is restarted: see [`serve`]. Foreign
+//! which others rely on. Services, renewals and connections run before all operations, however many
+//! there are: see `executor.rs`. A panic ends an operation; a service is restarted: see [`serve`]. Foreign
 //! code (callbacks, wakers, subscribers) runs behind `panics.rs`. docs/architecture.md has the full
 //! rules.
 //!
 //! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives
 //! the runtime), `priority.rs`, `pipeline.rs` (buffering of requests to write), `deadline.rs`,
-//! `panics.rs`, `fork.rs`, then the small ones: `clock.rs`, `timer.rs`, `random.rs`,
-//! `mutex.rs`, `sync.rs`.
+//! `panics.rs`, `wakers.rs`, `fork.rs`, then the small ones: `clock.rs`, `timer.rs`, `random.rs`,
+//! `mutex.rs`, `sync.rs`, `threads.rs`.
 
 pub(crate) mod clock;
 pub(crate) mod deadline;
@@ -30,6 +31,7 @@ pub(crate) mod random;
 pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod timer;
+pub(crate) mod wakers;
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::runtime::executor::{Executor, LONGEST_TURN};
@@ -44,7 +46,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, unconstrained};
+use tokio::task::unconstrained;
 
 static EXECUTOR: PerProcess<Arc<Executor>> = PerProcess::new();
 
@@ -68,21 +70,30 @@ fn need_driver() {
     }
 }
 
-/// Runs a task on the runtime. Fails only if the runtime cannot start, which is impossible for a
+/// Runs a task on the runtime, after services. Fails only if the runtime cannot start, which is impossible for a
 /// caller that itself runs on it.
-pub(crate) fn spawn<T: Send + 'static>(
-    task: impl Future<Output = T> + Send + 'static,
-) -> Result<JoinHandle<T>> {
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     #[cfg(test)]
     if let Some(machine) = machine::current() {
-        return Ok(machine::spawn(machine, task));
+        drop(machine::spawn(machine, task));
+        return Ok(());
     }
-    Ok(executor()?.handle().spawn(task))
+    executor().map(|executor| executor.spawn(task).detach())
 }
 
-/// Runs a task in the background. Must be called from code that runs on the runtime.
+/// Runs a task in the background, after services. Must be called from code that runs on the runtime.
 pub(crate) fn detach(task: impl Future<Output = ()> + Send + 'static) {
-    spawn(task).map(drop).expect("code that runs on the runtime has one");
+    spawn(task).expect("code that runs on the runtime has one");
+}
+
+/// Runs a task in the background, before all operations: a renewal depends on it. It must do little
+/// each time that it is polled. Must be called from code that runs on the runtime.
+pub(crate) fn detach_urgent(task: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(test)]
+    if let Some(machine) = machine::current() {
+        return drop(machine::spawn(machine, task));
+    }
+    drop(executor().expect("code that runs on the runtime has one").handle().spawn(task));
 }
 
 /// Runs a service in the background until it returns. If it panics, which is a bug in quorlock,
@@ -92,7 +103,7 @@ pub(crate) fn serve<F>(mut start: impl FnMut() -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    detach(async move {
+    detach_urgent(async move {
         while panics::contained(start()).await.is_none() {
             sleep(AFTER_PANIC).await;
         }
@@ -307,8 +318,11 @@ impl<T> Future for Pending<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let polled =
-            self.poll_result(&mut Context::from_waker(&panics::containing(context.waker())));
+        // A task of the runtime itself can be woken at once.
+        let polled = match executor::is_running() {
+            true => self.poll_result(context),
+            false => self.poll_result(&mut Context::from_waker(&wakers::relayed(context.waker()))),
+        };
         if polled.is_pending() {
             need_driver();
         }

@@ -147,7 +147,7 @@ impl<R: Receive> Pipelined for Shared<R> {
 
     fn go_on_later(self: &Arc<Self>) {
         let connection = Arc::clone(self);
-        runtime::detach(async move {
+        runtime::detach_urgent(async move {
             let writing = async {
                 while let Some(socket) = &connection.socket {
                     if socket.writable().await.is_err() {
@@ -183,7 +183,7 @@ impl<R: Receive> Connection<R> {
             unencrypted: Notify::new(),
         });
         let serving = Arc::clone(&shared);
-        runtime::detach(async move {
+        runtime::detach_urgent(async move {
             let served = panics::contained(serving.serve(read, encrypted)).await;
             // A panic is a bug in quorlock; the connection is then closed as if it were broken.
             let end = served.unwrap_or_else(|| io::ErrorKind::Other.into());

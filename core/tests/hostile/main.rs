@@ -1,11 +1,14 @@
-//! Hostile environments: foreign code that panics, no threads available, low thread priority, threads
-//! of another runtime. Tests that affect the whole process run in a process of their own (`alone`).
+//! Hostile environments: foreign code that panics or is slow, no threads or files available, low thread
+//! priority, threads of another runtime. Tests that affect the whole process run in a process of their own (`alone`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[allow(dead_code, reason = "the integration tests use more of it")]
 #[path = "../integration/servers.rs"]
 mod servers;
 
+mod busy;
+#[cfg(target_os = "linux")]
+mod files;
 mod panics;
 #[cfg(target_os = "linux")]
 mod priorities;

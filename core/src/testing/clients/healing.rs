@@ -19,10 +19,13 @@ fn a_key_repaired_after_the_release_is_released_again() {
     assert!(lease.release().wait(PATIENCE).expect("in time"));
 
     let healing = send_heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
-    let healing = runtime::spawn(healing).expect("a runtime");
-    while !healing.is_finished() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let (done, is_done) = std::sync::mpsc::channel();
+    let healing = async move {
+        healing.await;
+        let _ = done.send(());
+    };
+    runtime::spawn(healing).expect("a runtime");
+    is_done.recv_timeout(PATIENCE).expect("in time");
     let began = Instant::now();
     while lock.locked().wait(PATIENCE).expect("in time").expect("a node") {
         assert!(began.elapsed() < PATIENCE, "the key is left behind");

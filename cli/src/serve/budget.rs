@@ -1,0 +1,111 @@
+//! The memory that all clients together may use. What takes memory for a client takes a share of the budget first, and is
+//! refused if there is none, so that no number of clients and requests can exhaust the memory of the daemon.
+//!
+//! Shares are estimates, which `tests/cli/test_serve_limits.py` checks against the memory of a daemon.
+
+use crate::serve::command::Refusal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a connection takes while it is idle or handles short requests.
+pub(crate) const CONNECTION: usize = 12 * 1024;
+/// What a lease takes, without the names of its resources.
+pub(crate) const LEASE: usize = 8 * 1024;
+/// How many copies there are of the names of a lease, and of a request that is in progress: as words, as keys, and in requests
+/// to nodes.
+pub(crate) const COPIES: usize = 7;
+
+/// The error of a request for which there is no memory left.
+pub(crate) const USED_UP: &str =
+    "ERR the clients of the daemon use all of its memory: see --max-memory";
+
+/// The memory for all clients, in bytes.
+pub(crate) struct Budget {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+/// There is not enough memory left.
+#[derive(Debug)]
+pub(crate) struct UsedUp;
+
+impl From<UsedUp> for Refusal {
+    fn from(_: UsedUp) -> Self {
+        USED_UP.to_owned()
+    }
+}
+
+impl Budget {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Returns a share of nothing, which can become larger.
+    pub(crate) fn nothing(self: &Arc<Self>) -> Share {
+        Share { budget: Arc::clone(self), bytes: 0 }
+    }
+
+    /// Takes a share, which is returned when it is dropped.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Share, UsedUp> {
+        let mut share = self.nothing();
+        share.resize(bytes)?;
+        Ok(share)
+    }
+}
+
+/// A part of the budget that is in use.
+pub(crate) struct Share {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Share {
+    /// Changes the size of the share. If there is not enough memory left, the share stays as it is.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), UsedUp> {
+        let used = &self.budget.used;
+        if bytes > self.bytes {
+            let more = bytes - self.bytes;
+            let fits = |used: usize| used.checked_add(more).filter(|sum| *sum <= self.budget.limit);
+            used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|_| UsedUp)?;
+        } else {
+            used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Budget;
+
+    #[test]
+    fn shares_never_exceed_the_limit() {
+        let budget = Budget::new(100);
+        let mut first = budget.take(60).expect("there is enough");
+        let second = budget.take(40).expect("there is enough");
+        assert!(budget.take(1).is_err() && first.resize(61).is_err());
+        assert!(budget.take(usize::MAX).is_err());
+        assert_eq!(budget.used(), 100);
+        drop(second);
+        first.resize(100).expect("the other share was returned");
+        first.resize(10).expect("less is always possible");
+        assert_eq!(budget.used(), 10);
+        drop(first);
+        assert_eq!(budget.used(), 0);
+    }
+}

@@ -1,0 +1,34 @@
+//! Periods in which no file can be opened.
+
+use crate::{TIMEOUT, acquire, alone, client, wait};
+use quorlock::ErrorCode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Runs `work` while the process can open only so many files.
+fn with_files<T>(spare: u64, work: impl FnOnce() -> T) -> T {
+    // One of them is the directory itself.
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(open + spare), ..before }).unwrap();
+    let done = work();
+    setrlimit(Resource::Nofile, before).unwrap();
+    done
+}
+
+#[test]
+fn the_first_use_without_files_fails_and_works_later() {
+    if !alone("files::the_first_use_without_files_fails_and_works_later", &[]) {
+        return;
+    }
+    let lock = client(&["memory://files".to_owned()], TIMEOUT).lock("r");
+    for spare in 0..5 {
+        let error = with_files(spare, || wait(lock.acquire())).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::NoQuorum);
+        let text = error.to_string();
+        assert!(text.starts_with("the background runtime cannot start: "), "{text}");
+        assert!(text.contains("Too many open files"), "{text}");
+    }
+    let _ = acquire(&lock);
+    // The runtime runs already, and a node in memory needs no file.
+    let _ = with_files(0, || acquire(&lock));
+}
