@@ -5,12 +5,14 @@
 
 use crate::args::Shown;
 use crate::exit;
+use crate::writer::{Writer, aside};
 use clap::error::{ContextKind, ContextValue};
 use quorlock::{Error, ErrorCode, NodeReport};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -103,7 +105,7 @@ struct FailureReport<'a> {
 }
 
 /// The standard streams, and the options for the output.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Output {
     /// Whether results and errors are printed as JSON.
     pub(crate) json: bool,
@@ -111,6 +113,8 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
     verbose: bool,
     colours: bool,
+    /// Writes to stderr, if [`Output::write_aside`] was called.
+    writer: OnceLock<Arc<Writer>>,
 }
 
 impl Output {
@@ -119,22 +123,46 @@ impl Output {
         let is_set = |name| std::env::var_os(name).is_some_and(|value: OsString| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colours = !json && !is_dumb && !is_set("NO_COLOR") && io::stdout().is_terminal();
-        Self { json, quiet, verbose, colours }
+        Self { json, quiet, verbose, colours, writer: OnceLock::new() }
+    }
+
+    /// Writes to stderr on a thread of its own from now on, so that no message waits for its reader.
+    pub(crate) fn write_aside(&self) -> Result<(), Failure> {
+        let writer = Writer::start(|text| write(&mut io::stderr().lock(), text))
+            .map_err(|error| Failure::own("cannot start a thread", &error))?;
+        self.write_to(writer);
+        Ok(())
+    }
+
+    pub(crate) fn write_to(&self, writer: Writer) {
+        // Fails only if there is one already.
+        let _ = self.writer.set(Arc::new(writer));
+    }
+
+    /// Counts a message that is left out.
+    pub(crate) fn leave_out(&self) {
+        if let Some(writer) = self.writer.get().filter(|_| !self.quiet && !self.json) {
+            writer.leave_out();
+        }
+    }
+
+    /// Waits until everything is written to stderr, for at most a second if its reader does not read.
+    pub(crate) fn finish(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.finish();
+        }
+    }
+
+    fn print_error(&self, text: String) {
+        match self.writer.get() {
+            Some(writer) => writer.write(text),
+            None => write(&mut io::stderr().lock(), &text),
+        }
     }
 
     /// Prints a text on stdout. That the reader has closed the pipe is no error.
     pub(crate) fn print(&self, text: impl Display) -> Result<(), Failure> {
-        match self.try_print(text) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::own("the result cannot be printed", &error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Prints a text on stdout that somebody must read.
-    pub(crate) fn try_print(&self, text: impl Display) -> io::Result<()> {
-        try_write(&mut io::stdout().lock(), &text.to_string())
+        printed(try_write(&mut io::stdout().lock(), &text.to_string()))
     }
 
     /// Prints a value on stdout, as one line of JSON.
@@ -142,9 +170,15 @@ impl Output {
         self.print(format_args!("{}\n", json(value)))
     }
 
-    /// Prints a value on stdout that somebody must read, as one line of JSON.
-    pub(crate) fn try_print_json(&self, value: &impl Serialize) -> io::Result<()> {
-        self.try_print(format_args!("{}\n", json(value)))
+    /// Prints a text on stdout that somebody must read, on a thread of its own. A caller that cannot wait for the reader
+    /// drops the future.
+    pub(crate) async fn try_print_aside(&self, text: String) -> io::Result<()> {
+        aside(move || try_write(&mut io::stdout().lock(), &text)).await?
+    }
+
+    /// Prints a text on stdout as [`Output::print`] does, on a thread of its own.
+    pub(crate) async fn print_aside(&self, text: String) -> Result<(), Failure> {
+        printed(self.try_print_aside(text).await)
     }
 
     /// Returns the word in the colour of its meaning, or unchanged if there are no colours.
@@ -168,7 +202,7 @@ impl Output {
     /// Prints a message on stderr, unless `--quiet` or `--json` is given.
     pub(crate) fn note(&self, message: impl Display) {
         if let Some(line) = self.line(message) {
-            print_error(&line);
+            self.print_error(line);
         }
     }
 
@@ -206,7 +240,7 @@ impl Output {
                 nodes.iter().map(|node| separator.to_owned() + &one_line(&node.to_string()));
             format!("quorlock: {}{}", one_line(message), nodes.collect::<String>())
         };
-        write(&mut io::stderr().lock(), &format!("{text}\n"));
+        self.print_error(format!("{text}\n"));
     }
 }
 
@@ -226,14 +260,19 @@ fn try_write(to: &mut impl Write, text: &str) -> io::Result<()> {
     to.write_all(text.as_bytes()).and_then(|()| to.flush())
 }
 
+/// Maps the result of printing. That the reader has closed the pipe is no error.
+fn printed(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::own("the result cannot be printed", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Writes the text. Ignores errors.
 fn write(to: &mut impl Write, text: &str) {
     let _ = try_write(to, text);
-}
-
-/// Prints a text on stderr. Waits until its reader has room for it.
-pub(crate) fn print_error(text: &str) {
-    write(&mut io::stderr().lock(), text);
 }
 
 /// Prints what clap reports: an error in the usage, or the requested help or version. Returns the exit status.

@@ -4,7 +4,7 @@ use crate::args::{Nodes, Serve};
 use crate::connect::client_with;
 use crate::duration::{self, show};
 use crate::exit;
-use crate::output::{Failure, Output, print_error};
+use crate::output::{Failure, Output};
 use crate::serve::clients::Clients;
 use crate::serve::notes::Notes;
 use crate::serve::session::{Daemon, End, Session};
@@ -60,8 +60,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
     let listener = listener.map_err(|error| Failure::own("cannot listen", &error))?;
     let clients =
         Clients::new().map_err(|error| Failure::own("no random numbers", &error.into()))?;
-    let mut notes = Notes::start(output, print_error)
-        .map_err(|error| Failure::own("cannot start a thread", &error))?;
+    let notes = Notes::new(output);
     let (drainer, draining) = watch::channel(false);
     let daemon = Arc::new(Daemon {
         client: client.clone(),
@@ -84,7 +83,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
     let accepting = tokio::select! {
         biased;
         _ = signals.end() => Ok(()),
-        failed = accept(&listener, &daemon, max_clients, &mut sessions, &mut notes) => Err(failed),
+        failed = accept(&listener, &daemon, max_clients, &mut sessions, &notes) => Err(failed),
     };
     notify("STOPPING=1");
     // First the file, so that another daemon finds either this one or nothing.
@@ -101,12 +100,11 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
         tokio::select! {
             biased;
             _ = signals.end() => {}
-            () = all(&mut sessions, drain, &mut notes) => {}
+            () = all(&mut sessions, drain, &notes) => {}
         }
     }
     sessions.shutdown().await;
     client.close().await;
-    notes.finish();
     accepting.map(|()| exit::OK)
 }
 
@@ -116,7 +114,7 @@ async fn accept(
     daemon: &Arc<Daemon>,
     max_clients: usize,
     sessions: &mut JoinSet<End>,
-    notes: &mut Notes<'_>,
+    notes: &Notes,
 ) -> Failure {
     let mut is_failing = false;
     loop {
@@ -157,7 +155,7 @@ fn refuse(stream: &UnixStream, clients: &Clients) {
 }
 
 /// Waits until all connections have ended, for at most `limit`.
-async fn all(sessions: &mut JoinSet<End>, limit: Option<Duration>, notes: &mut Notes<'_>) {
+async fn all(sessions: &mut JoinSet<End>, limit: Option<Duration>, notes: &Notes) {
     let ended = async {
         while let Some(ended) = sessions.join_next().await {
             if let Ok(end) = ended {
@@ -172,7 +170,7 @@ async fn all(sessions: &mut JoinSet<End>, limit: Option<Duration>, notes: &mut N
 }
 
 /// Reports the end of a connection that the daemon has closed.
-fn tell(end: End, notes: &mut Notes<'_>) {
+fn tell(end: End, notes: &Notes) {
     match end {
         End::Malformed(what) => notes.note_limited(format_args!("closed a connection: {what}")),
         End::Slow => {
