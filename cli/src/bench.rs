@@ -6,7 +6,7 @@ use crate::args::{self, Nodes};
 use crate::connect::client;
 use crate::duration::{self, show};
 use crate::exit;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, json};
 use crate::signals::Signals;
 use quorlock::{Client, Error};
 use serde::Serialize;
@@ -71,8 +71,12 @@ pub(crate) async fn bench(
         Err(signal) => Ok(exit::SIGNAL + signal),
         Ok(Err(error)) => Err(error.into()),
         Ok(Ok(cycles)) => {
-            print(&Measured::of(wanted.concurrency, seconds, &cycles), output)?;
-            Ok(exit::OK)
+            let text = text(&Measured::of(wanted.concurrency, seconds, &cycles), output);
+            tokio::select! {
+                biased;
+                signal = signals.end() => Ok(exit::SIGNAL + signal),
+                printed = output.print_aside(&text) => printed.map(|()| exit::OK),
+            }
         }
     }
 }
@@ -142,9 +146,9 @@ impl Times {
     }
 }
 
-fn print(measured: &Measured, output: &Output) -> Result<(), Failure> {
+fn text(measured: &Measured, output: &Output) -> String {
     if output.json {
-        return output.print_json(measured);
+        return format!("{}\n", json(measured));
     }
     let Measured { concurrency, seconds, cycles, per_second, .. } = measured;
     let mut text = format!(
@@ -162,7 +166,7 @@ fn print(measured: &Measured, output: &Output) -> Result<(), Failure> {
             .map(|milliseconds| show(Duration::from_secs_f64(milliseconds / 1e3)));
         text += &format!("{name:<10}{median:>12}{p90:>12}{p99:>12}{max:>12}\n");
     }
-    output.print(text)
+    text
 }
 
 #[cfg(test)]

@@ -7,12 +7,11 @@ use crate::args::{self, Nodes};
 use crate::connect::client;
 use crate::duration::show;
 use crate::exit;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, json};
 use crate::signals::Signals;
 use quorlock::{Client, Dialect, Lease};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::future::ready;
 use std::time::Duration;
 
 /// A lease, as JSON.
@@ -55,20 +54,16 @@ async fn acquire_and_keep(
         acquired = acquiring::acquire(source, &wanted.acquiring, output) => acquired?,
     };
     let (lease, text) = client.keep(lease).await?;
-    let interrupted = tokio::select! {
+    let text = if output.json { json(&described(&lease, Some(&text))) } else { text };
+    let line = format!("{text}\n");
+    let printed = tokio::select! {
         biased;
-        signal = signals.end() => Some(signal),
-        () = ready(()) => None,
-    };
-    // Nobody would read the text.
-    if let Some(signal) = interrupted {
-        lease.release().await;
-        return Ok(exit::SIGNAL + signal);
-    }
-    let printed = if output.json {
-        output.try_print_json(&described(&lease, Some(&text)))
-    } else {
-        output.try_print(format_args!("{text}\n"))
+        signal = signals.end() => {
+            // Nobody would use the lease.
+            lease.release().await;
+            return Ok(exit::SIGNAL + signal);
+        }
+        printed = output.try_print_aside(&line) => printed,
     };
     if let Err(error) = printed {
         lease.release().await;

@@ -21,6 +21,7 @@ mod serve;
 mod signals;
 mod status;
 mod watch;
+mod writer;
 
 /// The entry point of a fuzz target in `fuzz/`; not part of the public API.
 #[cfg(all(unix, feature = "fuzzing"))]
@@ -44,6 +45,18 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     signals::reset();
     let output = Output::new(&output);
     let is_daemon = matches!(command, Command::Serve(_));
+    // These handle signals themselves, so they must not wait for the reader of stderr.
+    let handles_signals = matches!(
+        command,
+        Command::Run(_)
+            | Command::Acquire(_)
+            | Command::Watch(_)
+            | Command::Bench(_)
+            | Command::Serve(_)
+    );
+    if handles_signals && let Err(failure) = output.write_aside() {
+        return output.fail(&failure);
+    }
     let work = async {
         match command {
             Command::Run(wanted) => run::run(&nodes, &wanted, &output).await,
@@ -66,7 +79,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     } else {
         on_runtime(work)
     };
-    result.unwrap_or_else(|failure| output.fail(&failure))
+    let status = result.unwrap_or_else(|failure| output.fail(&failure));
+    output.finish();
+    status
 }
 
 /// Runs `work` on a runtime on this thread. The client has a runtime of its own.

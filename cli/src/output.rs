@@ -5,11 +5,13 @@
 
 use crate::args::{self, Shown};
 use crate::exit;
+use crate::writer::{Writer, aside};
 use quorlock::{Error, ErrorCode, NodeReport, printable, printable_json, without_secrets};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -117,6 +119,8 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
     verbose: bool,
     colours: bool,
+    /// Writes to stderr, if [`Output::write_aside`] was called.
+    writer: OnceLock<Arc<Writer>>,
 }
 
 impl Output {
@@ -125,7 +129,42 @@ impl Output {
         let is_set = |name| std::env::var_os(name).is_some_and(|value: OsString| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colours = !json && !is_dumb && !is_set("NO_COLOR") && io::stdout().is_terminal();
-        Self { json, quiet, verbose, colours }
+        Self { json, quiet, verbose, colours, writer: OnceLock::new() }
+    }
+
+    /// Writes to stderr on a thread of its own from now on, so that no message waits for its reader.
+    pub(crate) fn write_aside(&self) -> Result<(), Failure> {
+        let writer = Writer::start(|text| write(&mut io::stderr().lock(), text))
+            .map_err(|error| Failure::own("cannot start a thread", &error))?;
+        self.write_to(writer);
+        Ok(())
+    }
+
+    pub(crate) fn write_to(&self, writer: Writer) {
+        // Fails only if there is one already.
+        let _ = self.writer.set(Arc::new(writer));
+    }
+
+    /// Waits until everything is written to stderr, for at most a second if its reader does not read.
+    pub(crate) fn finish(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.finish();
+        }
+    }
+
+    fn print_error(&self, text: &str) {
+        let text = safe(text, false);
+        match self.writer.get() {
+            Some(writer) => writer.write(text),
+            None => write(&mut io::stderr().lock(), &text),
+        }
+    }
+
+    /// Counts a message that is left out.
+    pub(crate) fn leave_out(&self) {
+        if let Some(writer) = self.writer.get().filter(|_| !self.quiet && !self.json) {
+            writer.leave_out();
+        }
     }
 
     /// Prints a text on stdout. That the reader has closed the pipe is no error.
@@ -133,35 +172,34 @@ impl Output {
         self.print_own(&safe(&text.to_string(), self.colours))
     }
 
-    /// Prints a text on stdout that somebody must read.
-    pub(crate) fn try_print(&self, text: impl Display) -> io::Result<()> {
-        try_write(&mut io::stdout().lock(), &safe(&text.to_string(), self.colours))
+    /// Prints a text on stdout that somebody must read, on a thread of its own. A caller that cannot wait for the reader
+    /// drops the future.
+    pub(crate) async fn try_print_aside(&self, text: &str) -> io::Result<()> {
+        self.write_own_aside(safe(text, self.colours)).await
+    }
+
+    /// Prints a text on stdout as [`Output::print`] does, on a thread of its own.
+    pub(crate) async fn print_aside(&self, text: &str) -> Result<(), Failure> {
+        printed(self.try_print_aside(text).await)
+    }
+
+    /// Clears the terminal that is stdout, and prints a text there, on a thread of its own.
+    pub(crate) async fn redraw_aside(&self, text: &str) -> io::Result<()> {
+        self.write_own_aside(format!("{CLEAR}{}", safe(text, self.colours))).await
+    }
+
+    async fn write_own_aside(&self, text: String) -> io::Result<()> {
+        aside(move || try_write(&mut io::stdout().lock(), &text)).await?
     }
 
     /// Prints a text of this program on stdout as it is, such as a script.
     pub(crate) fn print_own(&self, text: &str) -> Result<(), Failure> {
-        match try_write(&mut io::stdout().lock(), text) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::own("the result cannot be printed", &error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Clears the terminal that is stdout, and prints a text there.
-    pub(crate) fn redraw(&self, text: impl Display) -> io::Result<()> {
-        let text = format!("{CLEAR}{}", safe(&text.to_string(), self.colours));
-        try_write(&mut io::stdout().lock(), &text)
+        printed(try_write(&mut io::stdout().lock(), text))
     }
 
     /// Prints a value on stdout, as one line of JSON.
     pub(crate) fn print_json(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.print(format_args!("{}\n", json(value)))
-    }
-
-    /// Prints a value on stdout that somebody must read, as one line of JSON.
-    pub(crate) fn try_print_json(&self, value: &impl Serialize) -> io::Result<()> {
-        self.try_print(format_args!("{}\n", json(value)))
     }
 
     /// Returns the word in the colour of its meaning, or unchanged if there are no colours.
@@ -185,12 +223,12 @@ impl Output {
     /// Prints a message on stderr, unless `--quiet` or `--json` is given.
     pub(crate) fn note(&self, message: impl Display) {
         if let Some(line) = self.line(message) {
-            print_error(&line);
+            self.print_error(&line);
         }
     }
 
     /// Returns the line that [`Output::note`] prints, if it does.
-    pub(crate) fn line(&self, message: impl Display) -> Option<String> {
+    fn line(&self, message: impl Display) -> Option<String> {
         (!self.quiet && !self.json)
             .then(|| format!("quorlock: {}\n", one_line(&message.to_string())))
     }
@@ -223,7 +261,7 @@ impl Output {
                 nodes.iter().map(|node| separator.to_owned() + &one_line(&node.to_string()));
             format!("quorlock: {}{}", one_line(message), nodes.collect::<String>())
         };
-        write(&mut io::stderr().lock(), &safe(&format!("{text}\n"), false));
+        self.print_error(&format!("{text}\n"));
     }
 }
 
@@ -274,14 +312,19 @@ fn try_write(to: &mut impl Write, text: &str) -> io::Result<()> {
     to.write_all(text.as_bytes()).and_then(|()| to.flush())
 }
 
+/// Maps the result of printing. That the reader has closed the pipe is no error.
+fn printed(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::own("the result cannot be printed", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Writes the text. Ignores errors.
 fn write(to: &mut impl Write, text: &str) {
     let _ = try_write(to, text);
-}
-
-/// Prints a text on stderr. Waits until its reader has room for it.
-pub(crate) fn print_error(text: &str) {
-    write(&mut io::stderr().lock(), &safe(text, false));
 }
 
 /// Prints what clap reports: an error in the usage, or the requested help or version. Returns the exit status.

@@ -1,22 +1,24 @@
 //! Receives the signals of this process. `run` passes them on to its command; all other commands end.
 //!
-//! Only this module changes signal handlers.
+//! Only this module changes signal handlers and the signal mask.
 
 #[cfg(not(unix))]
 pub(crate) use other::{Signals, reset};
 #[cfg(unix)]
-pub(crate) use unix::{Signals, reset};
+pub(crate) use unix::{Signals, is_withheld, reset, restore};
 
 #[cfg(unix)]
 mod unix {
     use rustix::process::Signal;
     use std::future::poll_fn;
     use std::io;
+    use std::mem::MaybeUninit;
+    use std::sync::OnceLock;
     use std::task::Poll;
     use tokio::signal::unix::{self, SignalKind};
 
     /// The signals that `run` passes on to its command.
-    const PASSED_ON: [Signal; 9] = [
+    const PASSED_ON: [Signal; 10] = [
         Signal::HUP,
         Signal::INT,
         Signal::QUIT,
@@ -25,31 +27,93 @@ mod unix {
         Signal::USR2,
         Signal::ALARM,
         Signal::TSTP,
+        Signal::CONT,
         Signal::WINCH,
     ];
 
-    /// Removes the signal handlers of the Python or Node.js interpreter that runs this code. Otherwise they
-    /// would be called in addition to ours, and handle an interrupt a second time. Ignored signals stay
-    /// ignored, as nohup(1) requires.
+    /// The signals that stay ignored if they were ignored at the start: nohup(1) and the background jobs of shell scripts
+    /// rely on that.
+    const MAY_STAY_IGNORED: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TSTP];
+
+    /// What this process inherited when it started.
+    struct Inherited {
+        mask: libc::sigset_t,
+        /// The numbers of the ignored signals.
+        ignored: Vec<i32>,
+    }
+
+    static INHERITED: OnceLock<Inherited> = OnceLock::new();
+
+    /// Unblocks all signals, and removes the signal handlers of the Python or Node.js interpreter that runs this code,
+    /// which would otherwise be called in addition to ours. Remembers what was inherited, for [`restore`].
     pub(crate) fn reset() {
-        for signal in PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)) {
-            set_default(signal);
+        let ignored = (1..=libc::SIGSYS).filter(|number| is_ignored(*number)).collect();
+        INHERITED.get_or_init(|| Inherited { mask: unblock_all(), ignored });
+        let stays_ignored =
+            |signal: &Signal| MAY_STAY_IGNORED.contains(signal) && is_ignored(signal.as_raw());
+        for signal in PASSED_ON.iter().filter(|signal| !stays_ignored(signal)) {
+            set(signal.as_raw(), libc::SIG_DFL);
         }
     }
 
-    /// Restores the default action of a signal. May be called between fork and exec.
+    /// Restores the signal mask and the ignored signals that this process inherited, for a program that it executes. Makes
+    /// only system calls that are safe between fork and exec.
+    pub(crate) fn restore() {
+        let Some(inherited) = INHERITED.get() else { return };
+        for number in &inherited.ignored {
+            set(*number, libc::SIG_IGN);
+        }
+        // Python and Node.js ignore these themselves, and most programs rely on the default.
+        for number in [libc::SIGPIPE, libc::SIGXFSZ] {
+            set(number, libc::SIG_DFL);
+        }
+        #[expect(unsafe_code, reason = "pthread_sigmask(3)")]
+        // SAFETY: the mask is initialized.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const inherited.mask,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+
+    /// Whether programs that this process executes inherit that the signal is blocked or ignored.
+    pub(crate) fn is_withheld(signal: Signal) -> bool {
+        INHERITED.get().is_some_and(|Inherited { mask, ignored }| {
+            #[expect(unsafe_code, reason = "sigismember(3)")]
+            // SAFETY: the mask is initialized.
+            let is_blocked = unsafe { libc::sigismember(mask, signal.as_raw()) } == 1;
+            is_blocked || ignored.contains(&signal.as_raw())
+        })
+    }
+
+    /// Unblocks all signals for this thread and those that it starts, and returns the mask before.
+    #[expect(unsafe_code, reason = "pthread_sigmask(3)")]
+    fn unblock_all() -> libc::sigset_t {
+        let (mut none, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: both sets are initialized by the calls.
+        unsafe {
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::sigemptyset(before.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), before.as_mut_ptr());
+            before.assume_init()
+        }
+    }
+
+    /// Restores the default action of a signal, or ignores it.
     #[expect(unsafe_code, reason = "signal(2)")]
-    pub(crate) fn set_default(signal: Signal) {
+    fn set(number: i32, action: libc::sighandler_t) {
         // SAFETY: this replaces no handler of ours: tokio installs its handlers later, and exec removes them.
-        unsafe { libc::signal(signal.as_raw(), libc::SIG_DFL) };
+        unsafe { libc::signal(number, action) };
     }
 
     #[expect(unsafe_code, reason = "sigaction(2)")]
-    fn is_ignored(signal: Signal) -> bool {
+    fn is_ignored(number: i32) -> bool {
         // SAFETY: all zeros are a valid sigaction, and the call only writes to it.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action) == 0
+            libc::sigaction(number, std::ptr::null(), &raw mut action) == 0
                 && action.sa_sigaction == libc::SIG_IGN
         }
     }
@@ -62,7 +126,7 @@ mod unix {
         pub(crate) fn new() -> io::Result<Self> {
             let listen =
                 |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
-            let signals = PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal));
+            let signals = PASSED_ON.into_iter().filter(|signal| !is_ignored(signal.as_raw()));
             signals.map(listen).collect::<io::Result<_>>().map(Self)
         }
 
@@ -83,7 +147,7 @@ mod unix {
         pub(crate) async fn end(&mut self) -> u8 {
             loop {
                 match self.next().await {
-                    Signal::WINCH => {}
+                    Signal::CONT | Signal::WINCH => {}
                     // Stop, as the default action does.
                     Signal::TSTP => {
                         let _ =
@@ -95,9 +159,6 @@ mod unix {
         }
     }
 }
-
-#[cfg(unix)]
-pub(crate) use unix::set_default;
 
 #[cfg(not(unix))]
 mod other {

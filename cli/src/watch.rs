@@ -6,7 +6,7 @@ use crate::connect::client;
 use crate::duration::{self, show};
 use crate::exit;
 use crate::list::{statuses, table};
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, json};
 use crate::signals::Signals;
 use crate::status::{holder, waiters};
 use quorlock::{Client, ErrorCode, State, Status, printable};
@@ -50,11 +50,15 @@ async fn follow(
         let trouble = match look(client, resources, &seen).await {
             Ok(all) if is_live => {
                 let text = draw(&all, interval, output);
-                printed = output.redraw(text);
+                printed = output.redraw_aside(&text).await;
                 String::new()
             }
             Ok(all) => {
-                printed = all.iter().try_for_each(|status| seen.tell(status, output));
+                let lines: String =
+                    all.iter().filter_map(|status| seen.line(status, output)).collect();
+                if !lines.is_empty() {
+                    printed = output.try_print_aside(&lines).await;
+                }
                 if resources.is_empty() {
                     seen.0.retain(|_, before| before.state != State::Free);
                 }
@@ -124,25 +128,22 @@ struct Told {
 }
 
 impl Seen {
-    /// Prints a line about the resource if it has changed.
-    fn tell(&mut self, status: &Status, output: &Output) -> io::Result<()> {
+    /// Returns a line about the resource if it has changed.
+    fn line(&mut self, status: &Status, output: &Output) -> Option<String> {
         let is_held = status.state == State::Held;
         let fence = status.fence.filter(|_| is_held);
         let told = Told { state: status.state, fence, waiters: status.waiters };
         if self.0.get(&status.resource) == Some(&told) {
-            return Ok(());
-        }
-        if output.json {
-            output.try_print_json(status)?;
-        } else {
-            let by = holder(status).map_or_else(String::new, |holder| format!(" by {holder}"));
-            let fence = fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
-            let waiters =
-                waiters(status.waiters).map_or_else(String::new, |text| format!(", {text}"));
-            let (name, state) = (printable(&status.resource), output.paint(status.state.as_str()));
-            output.try_print(format_args!("{name}: {state}{by}{fence}{waiters}\n"))?;
+            return None;
         }
         self.0.insert(status.resource.clone(), told);
-        Ok(())
+        if output.json {
+            return Some(format!("{}\n", json(status)));
+        }
+        let by = holder(status).map_or_else(String::new, |holder| format!(" by {holder}"));
+        let fence = fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
+        let waiters = waiters(status.waiters).map_or_else(String::new, |text| format!(", {text}"));
+        let (name, state) = (printable(&status.resource), output.paint(status.state.as_str()));
+        Some(format!("{name}: {state}{by}{fence}{waiters}\n"))
     }
 }

@@ -305,7 +305,8 @@ def test_the_lock_stays_held_after_the_command(quorlock: CommandLine, servers: S
     for server in servers:
         server.command("DEL", "r")
     # One that cannot be run has not.
-    assert quorlock.run("run", "--keep", "1m", "r", "--", "/nonexistent").returncode == 127
+    done = quorlock.run("run", "--keep", "1m", "r", "--", "/nonexistent")
+    assert (done.returncode, "released r" in done.stderr, "kept" in done.stderr) == (127, True, False)
     wait_until(lambda: not keys(servers))
     done = quorlock.run("run", "--keep", "5ms", "r", "--", "true")
     assert done.returncode == 64

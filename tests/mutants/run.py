@@ -37,7 +37,7 @@ CHECKS = {
     "test_nodes": ([*CORE, "--test", "test_nodes"], []),
     "garbage": ([*CORE, "--test", "garbage"], []),
     "integration": ([*CORE, "--test", "integration"], []),
-    "serve": (["-p", "quorlock-cli", "--lib"], ["serve::"]),
+    "command": (["-p", "quorlock-cli", "--lib"], []),
 }
 """The checks, in the order in which they run: the cargo target, and the filter for its tests.
 `tie` is a program in Python, which builds what it needs.
@@ -123,8 +123,8 @@ def checks_for(mutant: dict[str, Any]) -> list[str]:
     if "check" in mutant:
         return [mutant["check"]]
     file = mutant["file"]
-    # The checks `interleavings`, `garbage` and `serve` run only for mutants that name them.
-    excluded = {"interleavings", "garbage", "serve"}
+    # The checks `interleavings`, `garbage` and `command` run only for mutants that name them.
+    excluded = {"interleavings", "garbage", "command"}
     if not file.startswith(MODELLED):
         excluded |= {"model", "protocol"}
     if file.startswith(REAL_SERVERS_ONLY):

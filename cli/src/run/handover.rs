@@ -11,6 +11,7 @@ use quorlock::{Adoption, Client, Dialect, ErrorCode, Lease, OptionValue};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::Duration;
 
 /// The environment variable with the text of a lease.
 pub(super) const VARIABLE: &str = "QUORLOCK_LEASE";
@@ -64,11 +65,16 @@ pub(super) fn is_used_up(client: &Client, held: &Lease) -> bool {
 
 /// Acquires the lock, detaches the lease, and runs the command, which has the text. If the command fails and nobody has
 /// adopted the lease, releases it.
-pub(super) async fn run(client: Client, wanted: &Run, output: &Output) -> Result<u8, Failure> {
+pub(super) async fn run(
+    client: Client,
+    wanted: &Run,
+    kill_after: Duration,
+    output: &Output,
+) -> Result<u8, Failure> {
     client.check_within(Dialect::CommandLine, wanted.within.as_ref())?;
     let source =
         Source::wanted(&client, wanted).option(&Named::default(), "max_hold", &OptionValue::Null);
-    let result = hand_over(&client, &source.checked()?, wanted, output).await;
+    let result = hand_over(&client, &source.checked()?, wanted, kill_after, output).await;
     client.close().await;
     result
 }
@@ -77,6 +83,7 @@ async fn hand_over(
     client: &Client,
     source: &Source,
     wanted: &Run,
+    kill_after: Duration,
     output: &Output,
 ) -> Result<u8, Failure> {
     let mut signals = signals()?;
@@ -95,7 +102,7 @@ async fn hand_over(
     };
     output.note(format_args!("detached {}", names(lease.resources())));
     let command = command(wanted);
-    let status = match Child::spawn(&command, &environment(&lease, &text)) {
+    let status = match Child::spawn(&command, &environment(&lease, &text), kill_after) {
         Ok(mut child) => child
             .wait(&mut signals, || true)
             .await

@@ -36,8 +36,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     let client = client(nodes)?;
+    let kill_after = kill_after(&nodes.ttl, wanted.kill_after.as_ref(), &nodes.named)?;
     if wanted.detach {
-        return handover::run(client, wanted, output).await;
+        return handover::run(client, wanted, kill_after, output).await;
     }
     let source = if wanted.adopt {
         Source::Adoption(handover::adoption(&client, wanted.lease_file.as_deref())?)
@@ -48,7 +49,6 @@ pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<
     let keep = wanted.keep.as_ref().unwrap_or(&OptionValue::Null);
     let source = source.option(&nodes.named, "max_hold", max_hold);
     let source = source.option(&nodes.named, "keep", keep).checked()?;
-    let kill_after = kill_after(&nodes.ttl, wanted.kill_after.as_ref(), &nodes.named)?;
     let mut signals = signals()?;
     let result = hold(&client, &source, wanted, kill_after, &mut signals, output).await;
     client.close().await;
@@ -102,18 +102,24 @@ async fn hold(
         acquired = acquire(source, &wanted.acquiring, output) => acquired?,
     };
     let (command, acquired) = (command(wanted), Instant::now());
-    let ended = match Child::spawn(&command, &environment(client, &lease)) {
+    let ended = match Child::spawn(&command, &environment(client, &lease), kill_after) {
         Ok(child) => supervise(child, &lease, kill_after, signals, output).await,
         Err(error) => Err(cannot_run(&command, &error)),
     };
-    let is_released = match &ended {
-        Ok(_) => lease.release().await,
+    let release = match &ended {
+        Ok(_) => lease.release(),
         // Another host may be able to run it.
-        Err(_) => lease.release_and_keep(Duration::ZERO)?.await,
+        Err(_) => lease.release_and_keep(Duration::ZERO)?,
+    };
+    let is_released = tokio::select! {
+        is_released = release => is_released,
+        // A second signal ends the wait for nodes that do not answer.
+        _ = signals.end() => false,
     };
     let (name, loss) = (names(lease.resources()), lease.loss());
     if is_released {
-        let keep = wanted.keep.as_ref().and_then(duration::of).filter(|keep| !keep.is_zero());
+        let keep = wanted.keep.as_ref().filter(|_| ended.is_ok()).and_then(duration::of);
+        let keep = keep.filter(|keep| !keep.is_zero());
         let kept =
             keep.map_or_else(String::new, |keep| format!(", kept for {} from now on", show(keep)));
         output.note(format_args!("released {name} after {}{kept}", show(acquired.elapsed())));
@@ -229,17 +235,19 @@ async fn supervise(
             status = child.wait(signals, || lease.is_valid()) => break status,
             // The lease was taken away, or it ended because this process was suspended.
             _ = &mut lost, if running => {
-                output.note(format_args!("lost {name}: stopping the command"));
+                child.stop();
                 stopped = Some(Stopped::Lost);
                 kill_at = Some(Instant::now() + kill_after);
-                child.stop();
+                output.note(format_args!("lost {name}: stopping the command"));
             }
             // The lease is about to end, unless it was extended during the sleep.
             () = sleep(spare), if running => {
                 let left = lease.remaining();
                 if left <= kill_after {
+                    child.stop();
                     let (left_text, at_limit) = (show(left), lease.is_at_limit());
                     stopped = Some(if at_limit { Stopped::AtLimit } else { Stopped::NotRenewed });
+                    kill_at = Some(Instant::now() + left);
                     output.note(if at_limit {
                         format!("--max-hold for {name} ends in {left_text}: stopping the command")
                     } else {
@@ -248,8 +256,6 @@ async fn supervise(
                              stopping the command"
                         )
                     });
-                    kill_at = Some(Instant::now() + left);
-                    child.stop();
                 }
             }
             () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if !running && !is_killed => {

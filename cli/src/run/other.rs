@@ -23,6 +23,7 @@ impl Child {
     pub(crate) fn spawn(
         arguments: &[OsString],
         environment: &[(&str, Option<String>)],
+        _kill_after: Duration,
     ) -> io::Result<Self> {
         let mut command = Command::new(&arguments[0]);
         command.args(&arguments[1..]);

@@ -3,7 +3,7 @@
 
 use super::terminal::{self, Terminal};
 use crate::exit;
-use crate::signals::{Signals, set_default};
+use crate::signals::{Signals, is_withheld, restore};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process_group,
@@ -15,7 +15,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
+use tokio::time::{Instant, sleep_until};
 
 /// Returns a reader of stdin that reads no more than it is asked for.
 pub(crate) fn stdin() -> io::Result<File> {
@@ -31,13 +33,18 @@ pub(crate) struct Child {
     terminal: Option<Terminal>,
     /// Whether orphaned processes become children of this process, which must then reap them.
     adopts: bool,
+    kill_after: Duration,
+    /// When to kill a command that may be unable to receive the SIGTERM that was passed on to it.
+    kill_at: Option<Instant>,
 }
 
 impl Child {
-    /// Starts the command with these changes to the environment.
+    /// Starts the command with these changes to the environment. `kill_after` is how long it may run after a SIGTERM that
+    /// it inherits as blocked or ignored.
     pub(crate) fn spawn(
         arguments: &[OsString],
         environment: &[(&str, Option<String>)],
+        kill_after: Duration,
     ) -> io::Result<Self> {
         let changes = unix::signal(SignalKind::child())?;
         let terminal = Terminal::open();
@@ -64,12 +71,12 @@ impl Child {
         }
         let id = i32::try_from(spawned?.id()).ok().and_then(Pid::from_raw);
         let id = id.ok_or_else(|| io::Error::other("the system gave it no number"))?;
-        Ok(Self { id, changes, terminal, adopts: adopts_orphans() })
+        Ok(Self { id, changes, terminal, adopts: adopts_orphans(), kill_after, kill_at: None })
     }
 
     /// Waits until the command ends, and returns its exit status. Passes signals on to its group. If the call
-    /// is cancelled, it can be repeated. A command that was stopped from the terminal is resumed only if
-    /// `may_go_on` returns true at that time.
+    /// is cancelled, it can be repeated. A command that was stopped is resumed only if `may_go_on` returns true at that
+    /// time.
     pub(crate) async fn wait(
         &mut self,
         signals: &mut Signals,
@@ -84,8 +91,27 @@ impl Child {
             }
             tokio::select! {
                 _ = self.changes.recv() => {}
-                signal = signals.next() => self.signal(signal),
+                signal = signals.next() => self.pass_on(signal, &may_go_on),
+                () = sleep_until(self.kill_at.unwrap_or_else(Instant::now)), if self.kill_at.is_some() => {
+                    self.kill_at = None;
+                    self.kill();
+                }
             }
+        }
+    }
+
+    /// Passes a signal on to the command's group. A command that was stopped handles a request to end only after it is
+    /// resumed, so it is.
+    fn pass_on(&mut self, signal: Signal, may_go_on: &impl Fn() -> bool) {
+        let ends = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].contains(&signal);
+        if signal != Signal::CONT {
+            self.signal(signal);
+        }
+        if (ends || signal == Signal::CONT) && may_go_on() {
+            self.signal(Signal::CONT);
+        }
+        if signal == Signal::TERM && is_withheld(signal) {
+            self.kill_at.get_or_insert(Instant::now() + self.kill_after);
         }
     }
 
@@ -181,11 +207,9 @@ fn before_exec(parent: Pid, terminal: Option<RawFd>) -> io::Result<()> {
         // Node.js sets close-on-exec on the standard streams, which the command needs.
         let _ = fcntl_setfd(stream, FdFlags::empty());
     }
-    // Python and Node.js ignore SIGXFSZ and SIGPIPE, and the command would inherit that. Rust's standard
-    // library restores only SIGPIPE.
-    set_default(Signal::XFSZ);
     if let Some(terminal) = terminal {
         terminal::take(terminal);
     }
+    restore();
     Ok(())
 }

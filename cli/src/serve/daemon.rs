@@ -4,7 +4,7 @@ use crate::args::{Nodes, Serve};
 use crate::connect::client_with;
 use crate::duration::{self, show};
 use crate::exit;
-use crate::output::{Failure, Output, print_error};
+use crate::output::{Failure, Output, json};
 use crate::serve::budget::{Budget, USED_UP};
 use crate::serve::clients::Clients;
 use crate::serve::files;
@@ -19,7 +19,6 @@ use serde::Serialize;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{oneshot, watch};
@@ -60,8 +59,6 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
     let listener = listener.map_err(|error| Failure::own("cannot listen", &error))?;
     let clients = Clients::new(Budget::new(wanted.max_memory))
         .map_err(|error| Failure::own("no random numbers", &error.into()))?;
-    let notes = Notes::start(output, print_error)
-        .map_err(|error| Failure::own("cannot start a thread", &error))?;
     let max_clients = files::clients(wanted.max_clients, &client, output)?;
     let (sender, phase) = watch::channel(Phase::Serving);
     let daemon = Arc::new(Daemon {
@@ -70,14 +67,14 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
         max_leases: wanted.max_leases as usize,
         max_hold: duration::of(&wanted.max_hold),
         host: host(),
-        notes: Arc::new(notes),
+        notes: Notes::new(output),
         phase,
     });
     let name = socket.name.clone();
     tokio::select! {
         biased;
         signal = signals.end() => return Ok(status_after(signal)),
-        printed = print_ready(name, output) => printed?,
+        printed = print_ready(&name, output) => printed?,
     }
     let (fail, failing) = oneshot::channel();
     Client::spawn(accept(listener, Arc::clone(&daemon), max_clients, fail))?;
@@ -109,7 +106,6 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
     sender.send_replace(Phase::Ending);
     none_left(&daemon, Some(CLOSING)).await;
     client.close().await;
-    daemon.notes.finish();
     ended
 }
 
@@ -121,22 +117,11 @@ fn status_after(signal: u8) -> u8 {
     if is_expected { exit::OK } else { exit::SIGNAL + signal }
 }
 
-/// Prints that clients can connect. A thread of its own does that, because the reader of stdout may be slow.
-async fn print_ready(name: String, output: &Output) -> Result<(), Failure> {
-    let (sender, printed) = oneshot::channel();
-    let output = output.clone();
-    let print = move || {
-        let ready = Ready { socket: &name, pid: std::process::id() };
-        let printed = match output.json {
-            true => output.print_json(&ready),
-            false => output.print(format_args!("listening on {name}\n")),
-        };
-        let _ = sender.send(printed);
-    };
-    let started = thread::Builder::new().name("quorlock-ready".to_owned()).spawn(print);
-    started.map_err(|error| Failure::own("cannot start a thread", &error))?;
-    // Without a result, the thread has panicked.
-    printed.await.unwrap_or(Ok(()))
+/// Prints that clients can connect.
+async fn print_ready(name: &str, output: &Output) -> Result<(), Failure> {
+    let ready = Ready { socket: name, pid: std::process::id() };
+    let text = if output.json { json(&ready) } else { format!("listening on {name}") };
+    output.print_aside(&format!("{text}\n")).await
 }
 
 /// Accepts clients until the daemon is about to end, or until that fails for good.

@@ -43,7 +43,7 @@ pub(crate) struct Daemon {
     pub(crate) max_hold: Option<Duration>,
     /// The name of this host, for holder names.
     pub(crate) host: String,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) notes: Notes,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
@@ -182,7 +182,8 @@ impl Session {
     /// Handles requests until the connection or the daemon ends, and reports the end of a connection that the daemon has
     /// closed. Dropping the future ends it, too.
     pub(crate) async fn run(self) -> End {
-        let (mut phase, notes) = (self.phase.clone(), Arc::clone(&self.daemon.notes));
+        let (mut phase, daemon) = (self.phase.clone(), Arc::clone(&self.daemon));
+        let notes = &daemon.notes;
         let end = tokio::select! {
             biased;
             () = reached(&mut phase, Phase::Ending) => End::Drained,
@@ -711,7 +712,6 @@ mod tests {
             let client = Client::builder().nodes(nodes).build().expect("a client");
             let (sender, phase) = watch::channel(Phase::Serving);
             let output = Output::new(&Shown { json: false, quiet: true, verbose: false });
-            let notes = Notes::start(&output, |_| ()).expect("a thread");
             let budget = Budget::new(MEMORY);
             let daemon = Daemon {
                 client,
@@ -719,7 +719,7 @@ mod tests {
                 max_leases: 10,
                 max_hold: Some(Duration::from_secs(60)),
                 host: "host".to_owned(),
-                notes: Arc::new(notes),
+                notes: Notes::new(&output),
                 phase,
             };
             Self { daemon: Arc::new(daemon), phase: sender }
