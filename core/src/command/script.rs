@@ -349,10 +349,10 @@ impl Request {
                     ref permits @ ..,
                 ] => Some(Reply::Held(Refusal {
                     expires_in: remaining(left, -1)?,
-                    clock: stamp(clock)?,
+                    clock: clock_reading(clock)?,
                     rank: unless_unknown(rank)?,
                     holder: cut_token(holder)?.and_then(|token| token.holder().map(Arc::from)),
-                    permits: free_permits(permits, subject.permit().map(|permit| permit.limit))?,
+                    permits: free_permits(permits, subject.permit().is_some())?,
                 })),
                 _ => granted(parts),
             },
@@ -427,10 +427,16 @@ fn cut_token(value: &[u8]) -> Option<Option<Token>> {
     (value.len() <= MAX_TOKEN + 1).then(|| stored_token(value))
 }
 
-/// Parses a fence, or a node's clock in microseconds, which is the least possible fence of a free resource. No rule gives any
-/// other number: a node whose numbers are used up answers with an error.
+/// Parses a fence.
 fn stamp(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| (1..FENCE_LIMIT).contains(number))
+}
+
+/// Parses a node's clock in microseconds. A node whose clock is beyond the largest fence by more than the window of proposals
+/// answers with an error.
+fn clock_reading(number: i64) -> Option<u64> {
+    let most = FENCE_LIMIT + microseconds(FENCE_WINDOW);
+    u64::try_from(number).ok().filter(|number| (1..=most).contains(number))
 }
 
 /// Parses a remaining time in milliseconds. It is `None` for a negative number, of which `least` is the least possible one.
@@ -451,16 +457,17 @@ fn slot(value: &Value) -> Option<u32> {
     }
 }
 
-/// Parses what a refusal says of the permits of a semaphore, for a client with this limit; that is nothing for a lock.
-fn free_permits(parts: &[Value], limit: Option<u32>) -> Option<FreePermits> {
-    match (parts, limit) {
-        ([], None) => Some(FreePermits::default()),
-        ([Value::Array(free), Value::Int(known)], Some(limit)) if free.len() <= limit as usize => {
-            let slots: Vec<_> = free.iter().map(slot).collect::<Option<_>>()?;
-            let is_possible = slots.iter().all(|slot| *slot < limit);
+/// Parses what a refusal says of the permits of a semaphore; that is nothing for a lock. Slots beyond the limit of the client
+/// can be among them, if other clients have a larger one.
+fn free_permits(parts: &[Value], is_permit: bool) -> Option<FreePermits> {
+    match parts {
+        [] if !is_permit => Some(FreePermits::default()),
+        [Value::Array(free), Value::Int(known)]
+            if is_permit && free.len() <= MAX_PERMITS as usize =>
+        {
+            let slots = free.iter().map(slot).collect::<Option<_>>()?;
             // Another program may have written the index, which has more slots then.
-            let known = u32::try_from(*known).ok()?;
-            Some(FreePermits { slots, known }).filter(|_| is_possible)
+            Some(FreePermits { slots, known: u32::try_from(*known).ok()? })
         }
         _ => None,
     }
@@ -470,7 +477,7 @@ fn free_permits(parts: &[Value], limit: Option<u32>) -> Option<FreePermits> {
 fn granted(parts: &[Value]) -> Option<Reply> {
     match parts[..] {
         [Value::Int(1), Value::Int(fence), Value::Int(clock)] => {
-            Some(Reply::Granted { fence: stamp(fence)?, clock: stamp(clock)? })
+            Some(Reply::Granted { fence: stamp(fence)?, clock: clock_reading(clock)? })
         }
         [Value::Int(2), Value::Int(0)] => Some(Reply::Own),
         _ => None,
@@ -484,7 +491,7 @@ fn elsewhere(left: i64, clock: i64, other: &[u8]) -> Option<Elsewhere> {
         -2 => Holder::Nobody,
         _ => token.map_or(Holder::Other, Holder::Token),
     };
-    Some(Elsewhere { holder, expires_in: remaining(left, -2)?, clock: stamp(clock)? })
+    Some(Elsewhere { holder, expires_in: remaining(left, -2)?, clock: clock_reading(clock)? })
 }
 
 /// Parses the reply to INSPECT.

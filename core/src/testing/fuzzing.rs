@@ -301,6 +301,7 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
     let array = |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MIN);
     let is_fence = |fence: &u64| (1..FENCE_LIMIT).contains(fence);
+    let is_clock = |clock: &u64| (1..2 * FENCE_LIMIT).contains(clock);
     let number = |at: usize| match value {
         Value::Array(parts) => match parts.get(at) {
             Some(Value::Int(number)) => *number,

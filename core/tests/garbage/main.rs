@@ -261,7 +261,7 @@ fn malicious_replies_do_no_harm() {
         // Numbers that no script returns: the fence, the node's clock, the remaining time and the rank.
         "*3\r\n:1\r\n:0\r\n:1\r\n",
         "*3\r\n:1\r\n:5\r\n:0\r\n",
-        "*3\r\n:1\r\n:5\r\n:9007199254740992\r\n",
+        "*3\r\n:1\r\n:5\r\n:9007199264740992\r\n",
         "*5\r\n:0\r\n:-7\r\n:1\r\n:0\r\n$0\r\n\r\n",
         "*5\r\n:0\r\n:1\r\n:0\r\n:0\r\n$0\r\n\r\n",
         "*5\r\n:0\r\n:1\r\n:1\r\n:-2\r\n$0\r\n\r\n",
