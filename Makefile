@@ -14,7 +14,7 @@ SOLVERS := $(STAMPS)/solvers
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
-    model proof proof-second tie simulate chaos chaos-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint rooms clean redis
+    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -29,6 +29,7 @@ help:
 	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it (CHECK=tie: only that check)'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random, DETACHING=0.3: the share of leases that are handed over, then with 30 resources)'
 	@echo 'make chaos-serve  the same for a minute, with clients in Go and Java that lock through quorlock serve'
+	@echo 'make soak-serve  quorlock serve for ten minutes under clients that use up its time, files and memory (SECONDS=600)'
 	@echo 'make rooms   which room imports which, and import circles anywhere'
 	@echo 'make lint    formatters, linters, type checkers'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
@@ -151,6 +152,10 @@ chaos: build redis
 # With clients that lock through the daemon.
 chaos-serve: build redis
 	$(BIN)/python tests/chaos/run.py --serve --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) --out build/chaos-serve
+
+# While a victim holds a lease of two seconds. `make test` has a short form.
+soak-serve: build redis
+	$(BIN)/python tests/serve_load.py $(or $(SECONDS),600)
 
 # Both measure what is published, and leave that in place until the next `make build`.
 # The report says what bench/results.json says; without `make bench` before, what is committed there.

@@ -75,6 +75,7 @@ VERIFY: Sequence[Lane] = [
     [
         Suite("chaos", "chaos, 10 minutes", {"SECONDS": "600"}),
         Suite("chaos-serve", "chaos through serve, 1 minute", {"SECONDS": "60"}),
+        Suite("soak-serve", "serve under load, 10 minutes", {"SECONDS": "600"}),
         Suite("test-rolling", "rolling restarts, 10 minutes", {"ROLLING_SECONDS": "300"}),
         Suite("test-clients", "serve, all clients"),
         Suite("test-packages", "packages, as released"),
