@@ -146,7 +146,8 @@ def test_commands_with_too_few_files_report_that(command: str, program: CommandL
         if "open files" not in told:
             assert done.returncode == usual, (files, done)
             return
-        assert done.returncode in (1, 2, 69, 125, 126), (files, done)
+        # With a majority of the nodes, it may succeed.
+        assert done.returncode in (usual, 1, 2, 69, 125, 126), (files, done)
         assert "panicked" not in told, (files, done)
     raise AssertionError("it never works")
 
