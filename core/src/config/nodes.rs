@@ -100,7 +100,7 @@ fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     if urls.len() < 2 {
         return Ok(());
     }
-    let shown = listed(&urls).filter(|_| is_certain || !url.contains('@'));
+    let shown = listed(&urls).filter(|_| is_certain || !url.contains(['@', '?', '#']));
     let list = shown.map_or_else(String::new, |list| format!(", such as {list}"));
     let (position, count) = (index + 1, urls.len());
     Err(Error::config(format!(

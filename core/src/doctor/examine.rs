@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(why(unknown), "cannot be read: INFO fails (ERR unknown command 'INFO')");
         let denied = error("NOPERM this user has no permissions to run the 'info' command");
         assert_eq!(why(denied.expect("a reply")), "not permitted to look");
-        assert!(why(Value::Int(1)).contains("the answer makes no sense"));
+        assert!(why(Value::Array(Vec::new())).contains("the answer makes no sense"));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use super::{TIMEOUT, wait};
 use quorlock::{Client, ErrorCode, NodeOutcome};
 use serde_json::json;
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Several attempts: whether the client writes before it reads depends on chance.
 const ATTEMPTS: usize = 20;
@@ -32,12 +32,27 @@ fn refusal(url: &str) -> (NodeOutcome, String) {
 fn a_server_with_too_many_clients_says_so() {
     let servers = Servers::start(1);
     servers.command(0, &["CONFIG", "SET", "maxclients", "1"]);
-    // The connection of `servers` is the only one.
-    assert_eq!(servers.command(0, &["PING"]), "PONG");
+    let _only = only_client(servers.ports[0]);
     for _ in 0..ATTEMPTS {
         let (outcome, detail) = refusal(&servers.urls[0]);
         assert_eq!(detail, "ERR max number of clients reached");
         assert_eq!(outcome, NodeOutcome::Refused);
+    }
+}
+
+/// Connects as the only client of a server that accepts one. Its former client may not be gone yet.
+fn only_client(port: u64) -> TcpStream {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let mut connection = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        let mut answer = [0; 7];
+        let asked =
+            connection.write_all(b"PING\r\n").and_then(|()| connection.read_exact(&mut answer));
+        if asked.is_ok() && &answer == b"+PONG\r\n" {
+            return connection;
+        }
+        assert!(Instant::now() < deadline, "{asked:?}");
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
