@@ -186,7 +186,11 @@ impl Examined {
     }
 
     /// Parses the reply to a command that only reads. If there is none, records why.
-    fn read<T: FromRedisValue>(&mut self, name: &'static str, reply: Value) -> Option<T> {
+    pub(super) fn read<T: FromRedisValue>(
+        &mut self,
+        name: &'static str,
+        reply: Value,
+    ) -> Option<T> {
         let failure = match reply.extract_error() {
             Ok(value) => match from_redis_value(value) {
                 Ok(value) => return Some(value),
@@ -286,7 +290,7 @@ async fn query_vote(
     Ok(())
 }
 
-fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
+pub(super) fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
     let text = |name: &str| info.get(name).map(shortened);
     let capitalized = |name: &str| name[..1].to_uppercase() + &name[1..];
     // For old clients, these servers report a Redis version in addition to their own version.
@@ -416,67 +420,6 @@ fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>
         } else if error.code() != Some("NOSCRIPT") {
             // A user who is not permitted to load scripts gets NOSCRIPT from EVALSHA. That is not a problem.
             examined.refusal.get_or_insert(failure);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Examined, fill};
-    use crate::command::limits::SHOWN_TEXT;
-    use crate::doctor::diagnosis::Level;
-    use crate::doctor::judge::{server, unseen};
-    use redis::{InfoDict, Value, parse_redis_value};
-
-    fn kind_of(info: &str) -> (Option<String>, Level) {
-        let mut examined = Examined::default();
-        fill(&mut examined.diagnosis, &InfoDict::new(info));
-        let level = server(&examined).level;
-        (examined.diagnosis.kind, level)
-    }
-
-    #[test]
-    fn servers_that_claim_to_be_redis_are_recognized() {
-        for (info, kind, level) in [
-            ("redis_version:7.2.4\r\n", "Redis", Level::Ok),
-            ("redis_version:7.2.4\r\nvalkey_version:8.0.1\r\n", "Valkey", Level::Ok),
-            ("redis_version:7.2.4\r\nredict_version:7.3.0\r\n", "Redict", Level::Warning),
-            (
-                "redis_version:6.3.4\r\nexecutable:/usr/bin/keydb-server\r\n",
-                "KeyDB",
-                Level::Warning,
-            ),
-        ] {
-            assert_eq!(kind_of(info), (Some(kind.to_owned()), level), "{info}");
-        }
-    }
-
-    #[test]
-    fn the_reason_why_info_fails_is_told() {
-        let why = |reply: Value| {
-            let mut examined = Examined::default();
-            assert!(examined.read::<String>("INFO", reply).is_none());
-            unseen(&examined, "server", "INFO").message
-        };
-        let error = |text: &str| parse_redis_value(format!("-{text}\r\n").as_bytes());
-        let section = error("ERR section (server) is not supported").expect("a reply");
-        let expected = "cannot be read: INFO fails (ERR section (server) is not supported)";
-        assert_eq!(why(section), expected);
-        let unknown =
-            error("ERR unknown command 'INFO', with args beginning with: ").expect("a reply");
-        assert_eq!(why(unknown), "cannot be read: INFO fails (ERR unknown command 'INFO')");
-        let denied = error("NOPERM this user has no permissions to run the 'info' command");
-        assert_eq!(why(denied.expect("a reply")), "not permitted to look");
-        assert!(why(Value::Array(Vec::new())).contains("the answer makes no sense"));
-    }
-
-    #[test]
-    fn long_texts_of_a_server_are_cut() {
-        let mut examined = Examined::default();
-        let info = format!("redis_version:{}\r\nrole:{}\r\n", "7".repeat(9_000), "é".repeat(9_000));
-        fill(&mut examined.diagnosis, &InfoDict::new(&info));
-        for text in [examined.diagnosis.version, examined.diagnosis.role] {
-            assert_eq!(text.map(|text| text.chars().count()), Some(SHOWN_TEXT + 1));
         }
     }
 }

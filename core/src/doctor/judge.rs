@@ -215,7 +215,7 @@ fn writes(examined: &Examined) -> Finding {
     error("writes", format!("it refuses writes ({}), so it cannot vote", failure.detail), advice)
 }
 
-pub(super) fn server(examined: &Examined) -> Finding {
+fn server(examined: &Examined) -> Finding {
     let node = &examined.diagnosis;
     let (Some(kind), Some(version)) = (&node.kind, &node.version) else {
         return unseen(examined, "server", "INFO");
@@ -471,10 +471,12 @@ fn clock(examined: &Examined) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{guard_left, is_young, restart};
+    use super::{guard_left, is_young, restart, server, unseen};
+    use crate::command::limits::SHOWN_TEXT;
     use crate::config::options::Options;
     use crate::doctor::diagnosis::Level;
-    use crate::doctor::examine::Examined;
+    use crate::doctor::examine::{Examined, fill};
+    use redis::{InfoDict, Value, parse_redis_value};
     use std::time::Duration;
 
     /// A replica that was promoted has been up for long, and may lack locks of the old master.
@@ -501,5 +503,57 @@ mod tests {
         assert!(guard_left(31 * second, &options) > Duration::ZERO);
         assert_eq!(guard_left(32 * second, &options), Duration::ZERO);
         assert_eq!(guard_left(Duration::ZERO, &Options::default()), Duration::ZERO);
+    }
+
+    fn kind_of(info: &str) -> (Option<String>, Level) {
+        let mut examined = Examined::default();
+        fill(&mut examined.diagnosis, &InfoDict::new(info));
+        let level = server(&examined).level;
+        (examined.diagnosis.kind, level)
+    }
+
+    #[test]
+    fn servers_that_claim_to_be_redis_are_recognized() {
+        for (info, kind, level) in [
+            ("redis_version:7.2.4\r\n", "Redis", Level::Ok),
+            ("redis_version:7.2.4\r\nvalkey_version:8.0.1\r\n", "Valkey", Level::Ok),
+            ("redis_version:7.2.4\r\nredict_version:7.3.0\r\n", "Redict", Level::Warning),
+            (
+                "redis_version:6.3.4\r\nexecutable:/usr/bin/keydb-server\r\n",
+                "KeyDB",
+                Level::Warning,
+            ),
+        ] {
+            assert_eq!(kind_of(info), (Some(kind.to_owned()), level), "{info}");
+        }
+    }
+
+    #[test]
+    fn the_reason_why_info_fails_is_told() {
+        let why = |reply: Value| {
+            let mut examined = Examined::default();
+            assert!(examined.read::<String>("INFO", reply).is_none());
+            unseen(&examined, "server", "INFO").message
+        };
+        let error = |text: &str| parse_redis_value(format!("-{text}\r\n").as_bytes());
+        let section = error("ERR section (server) is not supported").expect("a reply");
+        let expected = "cannot be read: INFO fails (ERR section (server) is not supported)";
+        assert_eq!(why(section), expected);
+        let unknown =
+            error("ERR unknown command 'INFO', with args beginning with: ").expect("a reply");
+        assert_eq!(why(unknown), "cannot be read: INFO fails (ERR unknown command 'INFO')");
+        let denied = error("NOPERM this user has no permissions to run the 'info' command");
+        assert_eq!(why(denied.expect("a reply")), "not permitted to look");
+        assert!(why(Value::Array(Vec::new())).contains("the answer makes no sense"));
+    }
+
+    #[test]
+    fn long_texts_of_a_server_are_cut() {
+        let mut examined = Examined::default();
+        let info = format!("redis_version:{}\r\nrole:{}\r\n", "7".repeat(9_000), "é".repeat(9_000));
+        fill(&mut examined.diagnosis, &InfoDict::new(&info));
+        for text in [examined.diagnosis.version, examined.diagnosis.role] {
+            assert_eq!(text.map(|text| text.chars().count()), Some(SHOWN_TEXT + 1));
+        }
     }
 }
