@@ -26,7 +26,6 @@ use crate::runtime::pipeline::together;
 use crate::runtime::priority::Priority;
 use async_task::{Runnable, Task};
 use futures_util::future::FutureExt;
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -269,16 +268,6 @@ fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name("quorlock".to_owned()).spawn(run).map(drop)
 }
 
-thread_local! {
-    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling code is a task that runs on the runtime. A task that runs on its caller's
-/// thread at first ([`Executor::begin`]) is not.
-pub(crate) fn is_running() -> bool {
-    IS_RUNNING.try_with(Cell::get).unwrap_or(false)
-}
-
 /// Runs tasks that are ready in batches, writes the requests of each batch together, and lets all
 /// services run after it.
 async fn run(mut tasks: UnboundedReceiver<Runnable>) {
@@ -286,7 +275,6 @@ async fn run(mut tasks: UnboundedReceiver<Runnable>) {
     while !batch.is_empty() || tasks.recv_many(&mut received, BATCH).await > 0 {
         batch.extend(received.drain(..));
         let end = Instant::now() + SLICE;
-        IS_RUNNING.set(true);
         together(|| {
             while let Some(runnable) = batch.pop_front() {
                 run_one(runnable);
@@ -296,7 +284,6 @@ async fn run(mut tasks: UnboundedReceiver<Runnable>) {
                 }
             }
         });
-        IS_RUNNING.set(false);
         if !batch.is_empty() || !tasks.is_empty() {
             // Services that the kernel or a timer has woken run first, too.
             yield_now().await;

@@ -13,7 +13,7 @@
 //!
 //! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives
 //! the runtime), `priority.rs`, `pipeline.rs` (buffering of requests to write), `deadline.rs`,
-//! `panics.rs`, `wakers.rs`, `fork.rs`, then the small ones: `clock.rs`, `timer.rs`, `random.rs`,
+//! `panics.rs`, `fork.rs`, then the small ones: `clock.rs`, `timer.rs`, `random.rs`,
 //! `mutex.rs`, `sync.rs`, `threads.rs`.
 
 pub(crate) mod clock;
@@ -31,7 +31,6 @@ pub(crate) mod random;
 pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod timer;
-pub(crate) mod wakers;
 
 use crate::error::{Error, ErrorCode, Result};
 use crate::runtime::executor::{Executor, LONGEST_TURN};
@@ -318,11 +317,8 @@ impl<T> Future for Pending<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        // A task of the runtime itself can be woken at once.
-        let polled = match executor::is_running() {
-            true => self.poll_result(context),
-            false => self.poll_result(&mut Context::from_waker(&wakers::relayed(context.waker()))),
-        };
+        let polled =
+            self.poll_result(&mut Context::from_waker(&panics::containing(context.waker())));
         if polled.is_pending() {
             need_driver();
         }

@@ -109,8 +109,9 @@ mod tests {
                 guard
             });
             assert!(shadowed.is_err());
-            let (one, other) = (*ONE.lock(), *OTHER.lock());
-            assert_eq!((one, other), (1, 2), "one after the other");
+            // One after the other.
+            assert_eq!(*ONE.lock(), 1);
+            assert_eq!(*OTHER.lock(), 2);
         }
     }
 }

@@ -11,6 +11,8 @@ use futures_util::future::FutureExt;
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 
 /// Calls code that may panic. Returns `None` if it did.
 ///
@@ -24,6 +26,23 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
 /// Awaits a future that may panic. Returns `None` if it did.
 pub(crate) async fn contained<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.map_err(discard).ok()
+}
+
+/// Wraps a waker of a foreign executor, and contains its panics.
+pub(crate) fn containing(waker: &Waker) -> Waker {
+    Waker::from(Arc::new(Containing(waker.clone())))
+}
+
+struct Containing(Waker);
+
+impl Wake for Containing {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        contain(|| self.0.wake_by_ref());
+    }
 }
 
 fn discard(payload: Box<dyn Any + Send>) {
@@ -40,9 +59,19 @@ fn discard(payload: Box<dyn Any + Send>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{contain, contained};
+    use super::{contain, contained, containing};
     use crate::runtime::mutex::Mutex;
     use std::panic::catch_unwind;
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    struct PanickingWaker;
+
+    impl Wake for PanickingWaker {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker panics");
+        }
+    }
 
     struct PanicsAgain;
 
@@ -68,6 +97,7 @@ mod tests {
         assert_eq!(contain(|| 1), Some(1));
         assert_eq!(contain::<()>(|| panic!("foreign code panics")), None);
         assert_eq!(contain::<()>(|| std::panic::panic_any(PanicsAgain)), None);
+        containing(&Waker::from(Arc::new(PanickingWaker))).wake();
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             assert_eq!(contained(async { 1 }).await, Some(1));

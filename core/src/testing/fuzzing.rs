@@ -312,7 +312,7 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
     match reply {
         Reply::Granted { fence, clock } => {
             is_fence(fence)
-                && is_fence(clock)
+                && is_clock(clock)
                 && *value == array(&[1, signed(*fence), signed(*clock)])
         }
         Reply::Held(Refusal { expires_in, clock, rank, holder, permits }) => {
