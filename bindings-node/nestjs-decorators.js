@@ -37,7 +37,7 @@ function Locked(resources, options) {
       const request = requests.getStore()
       if (request?.handler === locked && !request.handled) {
         request.handled = true // A call that the handler makes acquires the lock itself.
-        return work(request.lease)
+        return (request.running = work(request.lease))
       }
       return clientOf(this, key).using(resourcesOf(...args), options, work)
     }
@@ -70,7 +70,7 @@ function interceptorOf(handler, resourcesOf, options) {
         this.#client.using(resourcesOf(given), { ...options, signal: gone.signal }, async (lease) => {
           const request = { handler, lease, handled: false }
           try {
-            return await requests.run(request, () => follow(next.handle()))
+            return await requests.run(request, () => follow(next.handle(), () => request.running))
           } finally {
             request.handled = true // It covers no later call, even if the handler was not called.
           }
@@ -84,15 +84,16 @@ function interceptorOf(handler, resourcesOf, options) {
 
 /**
  * Returns an observable that calls `work` when it is subscribed to, and ends when its promise does. `work` gets a function
- * that passes on the values of another observable, and resolves to the last one when that ends or nobody listens any more.
+ * that passes on the values of another observable, and resolves to the last one when that ends or nobody listens any more:
+ * then also the promise that `running` returns has settled, because nothing can stop a handler.
  */
 function observe(work) {
   return new Observable((subscriber) => {
-    const follow = (source) =>
+    const follow = (source, running) =>
       new Promise((resolve, error) => {
         let last
         const next = (value) => subscriber.next((last = value))
-        const complete = () => resolve(last)
+        const complete = () => Promise.allSettled([running()]).then(() => resolve(last))
         subscriber.add(complete)
         subscriber.add(source.subscribe({ next, complete, error }))
       })

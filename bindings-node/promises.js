@@ -2,12 +2,16 @@
 
 'use strict'
 
+/** A program may do something else first, and await the lease then. */
+const PATIENCE_MS = 1_000
+
 /**
- * The promise of a lease. If it is fulfilled and nobody has called `then`, as `await` does, it warns: the code after the call
- * runs whether or not the lock is held, such as the body of `if (client.tryLock('r'))`. Node.js reports a rejection then.
+ * The promise of a lease. If nobody calls `then`, as `await` does, soon after it is fulfilled, it warns: the code after the
+ * call runs whether or not the lock is held, such as the body of `if (client.tryLock('r'))`. Node.js reports a rejection then.
  */
 class LeasePromise extends Promise {
   #awaited = false
+  #timer
 
   // What `then`, `catch` and `finally` return are ordinary promises.
   static get [Symbol.species]() {
@@ -19,8 +23,7 @@ class LeasePromise extends Promise {
     const lease = new LeasePromise((resolve, reject) => {
       const fulfil = (value) => {
         resolve(value)
-        // As for rejections, it is early enough to await it in the same turn of the event loop.
-        if (!lease.#awaited) setImmediate(() => lease.#check(call))
+        if (!lease.#awaited) lease.#timer = setTimeout(warn, PATIENCE_MS, call)
       }
       promise.then(fulfil, reject)
     })
@@ -29,14 +32,14 @@ class LeasePromise extends Promise {
 
   then(...callbacks) {
     this.#awaited = true
+    clearTimeout(this.#timer)
     return super.then(...callbacks)
   }
+}
 
-  #check(call) {
-    if (this.#awaited) return
-    const text = `nobody awaits the lease of \`${call}\`, so the code after this call runs whether or not the lock is held; write \`await\`, or use \`using\``
-    process.emitWarning(text, 'QuorlockWarning', 'LEASE_NOT_AWAITED')
-  }
+function warn(call) {
+  const text = `nobody awaits the lease of \`${call}\`, so the code after this call runs whether or not the lock is held; write \`await\`, or use \`using\``
+  process.emitWarning(text, 'QuorlockWarning', 'LEASE_NOT_AWAITED')
 }
 
 module.exports = { LeasePromise }

@@ -568,18 +568,16 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
 fn mistake(matches: &ArgMatches, arguments: &[OsString]) -> Option<&'static str> {
     let (name, matches) = matches.subcommand()?;
     let text = |id| matches.try_get_one::<String>(id).ok().flatten();
+    let resources =
+        || matches.try_get_many::<String>("resources").ok().flatten().into_iter().flatten();
     let given = |part: &[OsString]| {
-        let resources = matches.try_get_many::<String>("resources").ok().flatten();
-        resources
-            .is_some_and(|mut names| names.any(|name| part.iter().any(|given| given == &**name)))
+        resources().any(|name| part.iter().any(|given| given == &**name))
     };
-    let resources = matches.try_get_many::<String>("resources").ok().flatten();
-    let resources_of = || matches.try_get_many::<String>("resources").ok().flatten();
     let has_text = || {
-        resources_of().is_some_and(|mut names| names.any(|name| has_lease_text(name)))
+        resources().any(|name| has_lease_text(name))
             || text("prefix").is_some_and(|prefix| has_lease_text(prefix))
     };
-    let has_several = resources.is_some_and(|names| names.len() > 1);
+    let has_several = resources().count() > 1;
     // Whether there are resources both before and after one of these arguments.
     let is_between = |markers: &[&str]| {
         let at = arguments.iter().position(|given| markers.iter().any(|marker| given == marker));

@@ -7,7 +7,7 @@ import { Controller, Get, Inject, Param, Sse, UseInterceptors } from '@nestjs/co
 import { NestFactory } from '@nestjs/core'
 import { Client } from 'quorlock'
 import * as nestjs from 'quorlock/nestjs'
-import { Observable } from 'rxjs'
+import { Observable, of, timeout } from 'rxjs'
 import { decorate, leaseAt, moduleOf } from './nest.js'
 import { Servers, until } from './servers.js'
 
@@ -165,6 +165,28 @@ test('a handler that streams events holds the lock until the stream ends or its 
   const text = await (await fetch(`${url}/two`)).text()
   assert.deepEqual(text.match(/data: \w+/g), ['data: first', 'data: last'])
   assert.equal(await client.locked('prices'), false)
+})
+
+test('a handler that an interceptor gives up on keeps the lock until it ends', async (t) => {
+  let end
+  class Slow {
+    pay() {
+      return new Promise((resolve) => (end = resolve))
+    }
+  }
+  class GiveUp {
+    intercept(context, next) {
+      return next.handle().pipe(timeout({ first: 50, with: () => of('gave up') }))
+    }
+  }
+  decorate(Slow.prototype, 'pay', [Get('pay'), Locked('slow')])
+  UseInterceptors(GiveUp)(Slow)
+  Controller()(Slow)
+  const { app, client } = await start(t, QuorlockModule.forRoot({ nodes: ['memory://nestjs-slow'] }), Slow)
+  assert.equal(await (await fetch(`${await app.getUrl()}/pay`)).text(), 'gave up')
+  assert(await client.locked('slow'))
+  end('paid')
+  await until(async () => !(await client.locked('slow')))
 })
 
 test('invalid options are refused', async (t) => {

@@ -111,22 +111,32 @@ async fn hold(
         // Another host may be able to run it.
         Err(_) => lease.release_and_keep(Duration::ZERO)?,
     };
+    // Those that came before the command ended were for it.
+    loop {
+        tokio::select! {
+            biased;
+            _ = signals.end() => {}
+            () = std::future::ready(()) => break,
+        }
+    }
     let is_released = tokio::select! {
-        is_released = release => is_released,
+        is_released = release => Some(is_released),
         // A second signal ends the wait for nodes that do not answer.
-        _ = signals.end() => false,
+        _ = signals.end() => None,
     };
     let (name, loss) = (names(lease.resources()), lease.loss());
-    if is_released {
+    if is_released == Some(true) {
         let keep = wanted.keep.as_ref().filter(|_| ended.is_ok()).and_then(duration::of);
         let keep = keep.filter(|keep| !keep.is_zero());
         let kept =
             keep.map_or_else(String::new, |keep| format!(", kept for {} from now on", show(keep)));
         output.note(format_args!("released {name} after {}{kept}", show(acquired.elapsed())));
     } else if loss.is_none() {
-        output.note(format_args!(
-            "a majority of the nodes did not confirm the release of {name}: it may stay held for one more ttl"
-        ));
+        let reason = match is_released {
+            Some(_) => "a majority of the nodes did not confirm",
+            None => "a signal ended the wait for",
+        };
+        output.note(format_args!("{reason} the release of {name}: it may stay held for one more ttl"));
     }
     let Ended { status, stopped } = ended?;
     match loss {

@@ -185,7 +185,7 @@ struct Described {
     connected: usize,
     /// How many there were since the start.
     connections: u64,
-    /// How many were turned away because there were too many.
+    /// How many were turned away because there were too many, or for want of memory.
     refused: u64,
     leases: usize,
     waiting: usize,

@@ -122,7 +122,10 @@ pub(crate) struct Session {
     is_pushing: bool,
     losses: Arc<Losses>,
     input: Input,
+    /// Replies that are not written yet.
     replies: Replies,
+    /// Where the reply to the current request begins among them.
+    reply_at: usize,
 }
 
 /// What was received, and not handled yet.
@@ -176,7 +179,8 @@ impl Session {
         let input = Input { bytes: Vec::new(), began: None, memory };
         let (losses, replies) = Default::default();
         let is_pushing = false;
-        Self { daemon, connection, stream, phase, is_pushing, losses, input, replies }
+        let reply_at = 0;
+        Self { daemon, connection, stream, phase, is_pushing, losses, input, replies, reply_at }
     }
 
     /// Handles requests until the connection or the daemon ends, and reports the end of a connection that the daemon has
@@ -315,6 +319,7 @@ impl Session {
             self.write_slowly(written).await?;
         }
         self.replies.bytes.clear();
+        self.reply_at = 0;
         Ok(())
     }
 
@@ -350,7 +355,8 @@ impl Session {
 
     /// Answers a request of this length.
     async fn handle(&mut self, words: Vec<Vec<u8>>, length: usize) -> Result<(), End> {
-        let (before, mut is_lasting) = (self.replies.bytes.len(), false);
+        let mut is_lasting = false;
+        self.reply_at = self.replies.bytes.len();
         let answered = match self.memory_for(length) {
             Ok(memory) => match command::parse(words) {
                 Ok(command) => {
@@ -370,8 +376,8 @@ impl Session {
         let replies = &mut self.replies.bytes;
         let is_refused =
             self.input.charge(self.input.bytes.capacity() + replies.capacity()).is_err();
-        if is_refused && !is_lasting && replies.len() > before + SHORT {
-            replies.truncate(before);
+        if is_refused && !is_lasting && replies.len() > self.reply_at + SHORT {
+            replies.truncate(self.reply_at);
             replies.shrink_to_fit();
             self.replies.error(USED_UP);
         }

@@ -128,7 +128,8 @@ impl Observer {
             () = self.driver.closing.cancelled() => Some(Err(Error::closed())),
             found = self.find(after, &mut topic) => Some(found),
         };
-        *self.topic() = Some(topic);
+        let unused = self.topic().replace(topic);
+        drop(unused);
         if let Some(found) = found {
             // Sending fails if the caller is gone.
             let _ = caller.send(found.map_err(|error| error.about(&[self.resource])));

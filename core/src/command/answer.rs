@@ -106,7 +106,7 @@ impl Failure {
 
     /// Whether the connection ended before the answer.
     pub(crate) fn is_lost_connection(&self) -> bool {
-        self.outcome == NodeOutcome::Disconnected
+        self.outcome == NodeOutcome::Disconnected && !self.is_nonsense()
     }
 
     /// Whether the connection failed, as opposed to the node answering with an error.

@@ -3,7 +3,9 @@
 //! Owns everything that depends on rustls. `endpoint.rs` makes a [`Tls`] from a URL;
 //! `transport/socket.rs` encrypts connections with it. It does not open connections.
 
+use crate::runtime::fork::PerProcess;
 use crate::runtime::threads::on_thread;
+use futures_util::future::{BoxFuture, FutureExt, Shared};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -15,8 +17,8 @@ use rustls::{
 };
 use std::fmt::Display;
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -35,6 +37,12 @@ pub(crate) struct Tls {
     files: Arc<Files>,
 }
 
+/// A reading of the files. It may take for ever, if a file system hangs.
+type Reading = Shared<BoxFuture<'static, Result<Arc<ClientConfig>, String>>>;
+
+/// After this time, a reading may never end, and the next connection begins another one.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The files with certificates.
 struct Files {
     /// `None`: the certificates that the system trusts.
@@ -42,6 +50,8 @@ struct Files {
     /// The certificate of the client, and its key.
     client: Option<(String, String)>,
     is_insecure: bool,
+    /// The newest reading, and when it began.
+    reading: PerProcess<Mutex<Option<(Instant, Reading)>>>,
 }
 
 impl Tls {
@@ -62,7 +72,7 @@ impl Tls {
             (Some(cert), Some(key)) => Some((cert, key)),
             _ => return Err("cert and key belong together: give both or neither".to_owned()),
         };
-        let files = Files { cacert, client, is_insecure };
+        let files = Files { cacert, client, is_insecure, reading: PerProcess::new() };
         files.read()?;
         Ok(Self { files: Arc::new(files) })
     }
@@ -81,14 +91,10 @@ impl Tls {
         let host = host.split('%').next().unwrap_or(host);
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| io::Error::other(format!("{host} is no name of a host")))?;
-        let files = Arc::clone(&self.files);
-        // A file system may hang, so that takes a thread of its own.
-        let reading = on_thread("quorlock-tls", move || files.read()).map_err(|error| {
+        let config = self.files.newest().map_err(|error| {
             io::Error::other(format!("the files for TLS cannot be read without a thread: {error}"))
-        });
-        let config =
-            reading?.await.unwrap_or_else(|| Err("reading the files for TLS panicked".to_owned()));
-        let connector = TlsConnector::from(Arc::new(config.map_err(io::Error::other)?));
+        })?;
+        let connector = TlsConnector::from(config.await.map_err(io::Error::other)?);
         let no_answer = "TLS: no answer to the handshake: see that the server runs, and that it \
                          speaks TLS on this port";
         match timeout(HANDSHAKE, connector.connect(name, socket)).await {
@@ -104,6 +110,25 @@ impl Tls {
 }
 
 impl Files {
+    /// Reads the files on a thread of their own. Connections that are opened at the same time share a reading, so that a
+    /// file system that hangs costs few threads. Fails if there is no thread for it.
+    fn newest(self: &Arc<Self>) -> io::Result<Reading> {
+        let mut newest =
+            self.reading.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((began, reading)) = &*newest
+            && began.elapsed() < PATIENCE
+            && reading.clone().now_or_never().is_none()
+        {
+            return Ok(reading.clone());
+        }
+        let files = Arc::clone(self);
+        let read = on_thread("quorlock-tls", move || files.read().map(Arc::new))?;
+        let panicked = || Err("reading the files for TLS panicked".to_owned());
+        let reading = read.map(move |read| read.unwrap_or_else(panicked)).boxed().shared();
+        *newest = Some((Instant::now(), reading.clone()));
+        Ok(reading)
+    }
+
     /// Builds the configuration of a connection from the files. Fails with the reason, which names the file.
     fn read(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(ring::default_provider());

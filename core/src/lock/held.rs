@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 /// The interval at which [`HeldLease::wait_until`] looks at the state.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Why a lease is not handed over or downgraded while an upgrade of it is under way: the text would not name the nodes that
-/// have not answered the upgrade.
+/// Why a lease is not handed over or downgraded while an upgrade of it is under way: the requests of both would change the
+/// same keys in any order.
 const UPGRADING: &str = "it is being upgraded";
 
 /// The result of a won round. Does not change while the lease is held.

@@ -279,10 +279,12 @@ impl Renewer {
         let wake = lease.state().wake();
         let mut schedule = self.schedule.lock();
         let mut entries = schedule.leases.iter();
-        let Some((id, _)) = entries.find(|(_, entry)| Arc::ptr_eq(&entry.lease, lease)) else {
+        let Some((id, entry)) = entries.find(|(_, entry)| Arc::ptr_eq(&entry.lease, lease)) else {
             return;
         };
         let id = *id;
+        // It may have changed once more: then what has changed it has set an earlier time.
+        let wake = entry.wake.map_or(wake, |set| set.min(wake));
         schedule.set_wake(id, Some(wake));
         self.wake_for(&schedule, wake);
     }

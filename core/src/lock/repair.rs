@@ -8,6 +8,7 @@ use crate::lock::driver::Driver;
 use crate::lock::extend::ExtensionBatch;
 use crate::lock::heal::send_heal;
 use crate::lock::held::HeldLease;
+use crate::runtime::clock;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
@@ -26,10 +27,11 @@ pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
         }
         let missing = lease.missing();
         let Some(ttl) = lease.begin_repair(missing) else {
-            if lease.is_upgrading() {
-                continue;
+            if !lease.is_valid(clock::now()) {
+                return;
             }
-            return;
+            // An upgrade of it is under way, or was.
+            continue;
         };
         let requests = |node| send_heal(Arc::clone(driver), node, vec![(Arc::clone(&lease), ttl)]);
         let is_doubtful = join_all(missing.iter().map(requests)).await.contains(&true);

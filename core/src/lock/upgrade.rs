@@ -71,10 +71,11 @@ impl Upgrading {
 
 impl Drop for Upgrading {
     fn drop(&mut self) {
-        if let Some(subject) = self.undecided.take() {
-            self.held.undo_upgrade(&subject);
-        }
-        self.held.end_upgrade(&self.renewer);
+        let (held, renewer) = (Arc::clone(&self.held), Arc::clone(&self.renewer));
+        let Some(subject) = self.undecided.take() else { return held.end_upgrade(&renewer) };
+        // The renewal of a lease goes on when it has its keys again.
+        let undoing = Self { held, renewer, undecided: None };
+        self.held.driver().detach(async move { give_back(&undoing.held, subject).await });
     }
 }
 
@@ -170,19 +171,19 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
         Some(Outcome::Won { .. }) => Some(held.lost_error()),
         Some(Outcome::Lost(_)) => None,
     };
-    give_back(&driver, &held, round).await;
+    round.cancel_unsent();
+    give_back(&held, Arc::clone(&round.subject)).await;
     upgrading.undecided = None;
+    round.finish(None).await;
     error.map_or(Ok(None), Err)
 }
 
-/// Undoes the round, and waits until the nodes that can be reached have made the lease a reader again.
-async fn give_back(driver: &Arc<Driver>, held: &HeldLease, mut round: RunningRound) {
-    round.cancel_unsent();
-    let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
-    let subject = Arc::clone(&round.subject);
+/// Undoes the round of an upgrade, and waits until the nodes that can be reached have made the lease a reader again.
+async fn give_back(held: &HeldLease, subject: Arc<Subject>) {
     #[cfg(test)]
     crate::lock::steps::finished(&subject);
-    let request = Request::GiveBack(Arc::clone(&subject));
+    let (driver, request) = (held.driver(), Request::GiveBack(Arc::clone(&subject)));
+    let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
     let mut fan_out = driver.broadcast(request, clock::now(), node_timeout);
     let mut silent = NodeSet::EMPTY;
     while let Some((node, answered)) = fan_out.next().await {
@@ -191,5 +192,4 @@ async fn give_back(driver: &Arc<Driver>, held: &HeldLease, mut round: RunningRou
         }
     }
     held.keep_undone(subject, silent);
-    round.finish(None).await;
 }

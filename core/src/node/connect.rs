@@ -3,7 +3,7 @@
 //! Runs as background services; `mod.rs` reports timeouts and errors to it. Nothing here waits for
 //! a request.
 
-use super::link::{Cluster, Link, LinkState};
+use super::link::{Cluster, Heard, Link, LinkState};
 use super::routing::keep_routing;
 use super::{CHECK_INTERVAL, Node, RECONNECT_DELAY};
 use crate::command::answer::Failure;
@@ -50,34 +50,34 @@ impl Node {
                 self.health.failed(self.address(), &failure);
             }
         } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
-            runtime::detach_urgent(Arc::clone(self).replace(Arc::clone(link), clock::now()));
+            runtime::detach_urgent(Arc::clone(self).replace(Arc::clone(link), link.heard()));
         }
     }
 
     /// Replaces the connection if it was idle and the request that is sent now is not answered soon. While it was
     /// idle, a firewall may have forgotten it: then no error ever tells that nothing passes any more.
     pub(super) fn doubt_if_idle(self: &Arc<Self>, link: &Arc<Link>) {
-        let now = clock::now();
-        if now.since(link.heard()) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
+        let before = link.heard();
+        if clock::now().since(before.at) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
             return;
         }
         let (node, link) = (Arc::clone(self), Arc::clone(link));
         runtime::detach_urgent(async move {
             sleep((link.latency() * USUAL_LATENCIES).max(SHORTEST_DOUBT)).await;
-            if link.heard() > now {
-                link.is_doubted.store(false, Ordering::Relaxed);
+            if link.heard() == before {
+                node.replace(link, before).await;
             } else {
-                node.replace(link, now).await;
+                link.is_doubted.store(false, Ordering::Relaxed);
             }
         });
     }
 
-    /// Opens a second connection while this one, which was silent since `asked`, may be stuck, and switches to it unless
-    /// it answers meanwhile. Three timeouts would take too long for a lease that is renewed only twice before it ends.
+    /// Opens a second connection while this one may be stuck, and switches to it unless more than `before` is heard
+    /// meanwhile. Three timeouts would take too long for a lease that is renewed only twice before it ends.
     ///
     /// If the server itself is stuck, opening fails. The node then keeps the first connection, on which the server
     /// answers as soon as it continues.
-    async fn replace(self: Arc<Self>, link: Arc<Link>, asked: Moment) {
+    async fn replace(self: Arc<Self>, link: Arc<Link>, before: Heard) {
         let mut state = self.state.subscribe();
         let opened = tokio::select! {
             biased;
@@ -98,7 +98,7 @@ impl Node {
             }
             Err(_) => return,
         };
-        if link.heard() > asked {
+        if link.heard() != before {
             return;
         }
         // Nothing may be awaited before this: `keep_checking` of the new connection ends if the node uses another one.

@@ -212,6 +212,14 @@ impl NodeConnection {
         redis.connection.send(&packed, request.limit(), sink)
     }
 
+    /// Returns a number that changes whenever a server answers.
+    pub(crate) fn received(&self) -> u64 {
+        match self {
+            Self::Redis(redis) => redis.connection.received(),
+            _ => 0,
+        }
+    }
+
     /// Why the connection has broken, if the server sent what no request asked for, or what makes no sense.
     pub(crate) fn nonsense(&self) -> Option<Failure> {
         let Self::Redis(redis) = self else { return None };

@@ -49,12 +49,21 @@ pub(crate) struct Link {
     pub(super) timeouts: AtomicU32,
     /// Whether another connection is being opened that may replace this one.
     pub(super) is_doubted: AtomicBool,
-    /// When a request was last answered in time, in nanoseconds since the origin of the clock.
+    /// When a caller last took an answer that came in time, in nanoseconds since the origin of the clock.
     heard: AtomicU64,
     /// How long that answer took, in nanoseconds.
     latency: AtomicU64,
     /// The cluster that the server belongs to, if any.
     pub(super) owner: Option<Weak<dyn Cluster>>,
+}
+
+/// What was heard on a connection until some time. It changes with each answer.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Heard {
+    /// When a caller last took an answer that came in time; at first, when the connection was opened.
+    pub(super) at: Moment,
+    /// Also counts the answers that no caller takes, because it has enough others.
+    received: u64,
 }
 
 impl Link {
@@ -87,9 +96,10 @@ impl Link {
         self.latency.store(nanos(latency), Ordering::Relaxed);
     }
 
-    /// When a request was last answered in time; at first, when the connection was opened.
-    pub(super) fn heard(&self) -> Moment {
-        Moment::from_origin(Duration::from_nanos(self.heard.load(Ordering::Relaxed)))
+    /// What was heard on the connection so far.
+    pub(super) fn heard(&self) -> Heard {
+        let at = Moment::from_origin(Duration::from_nanos(self.heard.load(Ordering::Relaxed)));
+        Heard { at, received: self.connection.received() }
     }
 
     /// How long the last answer took.

@@ -400,7 +400,7 @@ impl Peer for Node {
             self.broken(&link);
         }
         if let Some(sending) = self.send(&PackedRequest::from(request), sink) {
-            runtime::detach(sending);
+            runtime::detach_urgent(sending);
         }
     }
 }

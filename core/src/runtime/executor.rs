@@ -308,7 +308,7 @@ mod order {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn services_wait_for_one_batch_of_operations() {
+    fn services_do_not_wait_for_all_operations() {
         let executor = Executor::start().expect("a thread");
         let polls = Arc::new(AtomicUsize::new(0));
         // Each is always ready.
@@ -334,7 +334,8 @@ mod order {
         });
         let most = receiver.recv_timeout(PATIENCE).expect("services run");
         drop(operations);
-        assert!(0 < most && most <= BATCH, "{most} operations ran before a service");
+        // tokio may change the order of the service and the operations once.
+        assert!(0 < most && most <= 2 * BATCH, "{most} operations ran before a service");
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! This module owns the one tokio runtime of the process, the threads that drive it, the clock,
 //! timers, randomness and the handling of forks and panics. It knows nothing of nodes or locks.
-//! Every module above it starts its tasks here; nothing else may start a thread or a tokio task,
-//! except for host look-ups in `transport/lookup.rs`.
+//! Every module above it starts its tasks here, and work that may block in `threads.rs`; nothing else may start a thread
+//! or a tokio task.
 //!
 //! A task on the runtime is either an operation, whose result a caller waits for, or a service,
 //! which others rely on. Services, renewals and connections run before all operations, however many

@@ -15,7 +15,7 @@ use crate::config::endpoint::Endpoint;
 use crate::config::options::{self, Options};
 use crate::config::permits::MAX_PERMITS;
 use crate::config::value::{Dialect, OptionValue};
-use crate::error::{Error, ErrorCode, NodeOutcome};
+use crate::error::{Error, ErrorCode, NodeOutcome, printable};
 use crate::lock::handover::{Giver, Leased, Place};
 use crate::transport::handshake::{failure, server_info};
 use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Lease, Moment, NodeSet, Quorum, Turns, Vote};
@@ -129,7 +129,8 @@ pub fn options(bytes: &[u8]) {
         for (name, outcome) in outcomes {
             let Err(error) = outcome else { continue };
             let text = config_error(&error);
-            let is_named = text.contains(name) || text.contains(&dialect.name(name));
+            let shown = |name: &str| text.contains(printable(name).trim_start());
+            let is_named = shown(name) || shown(&dialect.name(name));
             assert!(is_named, "{text:?} does not name {name:?}");
         }
         within_ranges(&options);

@@ -15,7 +15,8 @@ use crate::runtime;
 use crate::runtime::panics;
 use crate::runtime::pipeline::{self, OnBroken, Pipeline, PipelineState, Pipelined, together};
 use crate::transport::frame::Frame;
-use crate::transport::socket::{self, Plain, ReadHalf, WriteHalf};
+use crate::transport::lookup::Attempt;
+use crate::transport::socket::{self, Plain, ReadHalf, Socket, WriteHalf};
 use combine::stream::Decoder;
 use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, parse_redis_value_async};
@@ -24,6 +25,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
@@ -31,6 +33,9 @@ use tokio::task::yield_now;
 
 /// The limit of requests in flight. Further ones wait in order, within their own deadlines.
 const MAX_IN_FLIGHT: usize = 4096;
+
+/// What precedes an error that the server has sent without a request.
+pub(crate) const REFUSED: &str = "the server refuses the connection";
 
 /// With more requests in flight than this, new ones wait until the runtime flushes. Requests of
 /// many callers then go out in one write, which saves more than the delay costs.
@@ -87,6 +92,8 @@ pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
     pipeline: Pipeline<Awaited<R>>,
+    /// How often answers have arrived.
+    received: AtomicU64,
     /// `None` if the connection is encrypted; a task then owns the socket.
     socket: Option<Plain>,
     /// Called with each push message of the server, such as a notification.
@@ -168,13 +175,14 @@ impl<R: Receive> Pipelined for Shared<R> {
 impl<R: Receive> Connection<R> {
     /// Connects. Has no time limit; drop the future to cancel.
     pub(crate) async fn connect(server: &Server) -> Result<Self, RedisError> {
-        let (read, write) = socket::connect(server).await?;
+        let Socket { read, write, attempt } = socket::connect(server).await?;
         let (socket, encrypted) = match write {
             WriteHalf::Plain(socket) => (Some(socket), None),
             WriteHalf::Encrypted(encrypted) => (None, Some(encrypted)),
         };
         let shared = Arc::new(Shared {
             pipeline: Pipeline::new(IMMEDIATE_LIMIT),
+            received: AtomicU64::new(0),
             socket,
             on_push: OnceLock::new(),
             end: OnceLock::new(),
@@ -184,7 +192,7 @@ impl<R: Receive> Connection<R> {
         });
         let serving = Arc::clone(&shared);
         runtime::detach_urgent(async move {
-            let served = panics::contained(serving.serve(read, encrypted)).await;
+            let served = panics::contained(serving.serve(read, encrypted, attempt)).await;
             // A panic is a bug in quorlock; the connection is then closed as if it were broken.
             let end = served.unwrap_or_else(|| io::ErrorKind::Other.into());
             let error = end.error.clone();
@@ -212,6 +220,11 @@ impl<R: Receive> Connection<R> {
     pub(crate) fn on_push(&self, on_push: impl Fn(PushKind, &[Value]) + Send + Sync + 'static) {
         // Fails only if the callback is already set, and no caller sets it twice.
         let _ = self.0.on_push.set(Box::new(on_push));
+    }
+
+    /// Returns a number that changes whenever answers arrive.
+    pub(crate) fn received(&self) -> u64 {
+        self.0.received.load(Ordering::Relaxed)
     }
 
     /// Why the connection has broken, if the server sent what no request asked for, or what makes no sense.
@@ -346,8 +359,13 @@ impl<R: Receive> Shared<R> {
 
     /// Reads, encrypts, and flushes what other threads leave to the runtime, until the connection
     /// breaks or is dropped.
-    async fn serve(self: &Arc<Self>, socket: ReadHalf, encrypted: Option<Encrypted>) -> End {
-        let mut reading = pin!(self.read(socket));
+    async fn serve(
+        self: &Arc<Self>,
+        socket: ReadHalf,
+        encrypted: Option<Encrypted>,
+        attempt: Option<Attempt>,
+    ) -> End {
+        let mut reading = pin!(self.read(socket, attempt));
         let mut encrypting = pin!(self.encrypt(encrypted));
         loop {
             tokio::select! {
@@ -386,7 +404,7 @@ impl<R: Receive> Shared<R> {
     ///
     /// Uses only public functions of redis-rs, so that any version 1.x works. `redis::ValueCodec`
     /// is hidden, and exists in some versions only.
-    async fn read(&self, mut socket: ReadHalf) -> End {
+    async fn read(&self, mut socket: ReadHalf, mut attempt: Option<Attempt>) -> End {
         let mut buffer = Vec::with_capacity(CHUNK);
         let (mut frame, mut decoder) = (Frame::default(), Decoder::new());
         let (mut replies, mut recipients) = (Vec::new(), Vec::new());
@@ -443,6 +461,12 @@ impl<R: Receive> Shared<R> {
                 let begins_unasked = !buffer.is_empty() && out.recipients.is_empty() && !is_message;
                 (was_full, replies.len() > count || begins_unasked)
             };
+            if !recipients.is_empty() {
+                self.received.fetch_add(1, Ordering::Relaxed);
+                if let Some(attempt) = attempt.take() {
+                    attempt.succeeded();
+                }
+            }
             let mut words = None;
             let mut recipients = recipients.drain(..);
             for value in replies.drain(..) {
@@ -458,7 +482,7 @@ impl<R: Receive> Shared<R> {
                 let (code, detail) = (words.code().unwrap_or_default(), words.detail());
                 let detail = limits::shortened(format!("{code} {}", detail.unwrap_or_default()));
                 let error = broken(io::Error::other(format!(
-                    "the server refuses the connection: {detail}"
+                    "{REFUSED}: {detail}"
                 )));
                 return End { error, words: Some(words) };
             }

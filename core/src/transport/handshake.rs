@@ -8,8 +8,8 @@ use crate::command::answer::{Failure, NONSENSE};
 use crate::command::limits::shortened;
 use crate::config::server::{Login, Place, Server};
 use crate::error::NodeOutcome;
-use crate::transport::connection::{Connection, Receive};
-use crate::transport::login::{authentication, located, rejected};
+use crate::transport::connection::{Connection, REFUSED, Receive};
+use crate::transport::login::{authentication, located, rejected, unreached};
 use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
 use std::time::Duration;
@@ -49,7 +49,13 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     if failure.detail.contains("WRONGPASS") {
         failure.detail += &rejected(&server.login);
     }
-    located(failure, server)
+    let words = [REFUSED, "TLS: "];
+    let has_answered = has_gone || words.iter().any(|words| failure.detail.contains(words));
+    if has_answered || is_strange || !failure.is_transport() {
+        located(failure, server)
+    } else {
+        unreached(failure, server)
+    }
 }
 
 /// Returns the commands that start a connection. Asks for the credentials if a function returns

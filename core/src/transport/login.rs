@@ -50,12 +50,13 @@ pub(crate) fn rejected(login: &Login) -> String {
 
 /// Adds the place of a server to a failure, unless the URL shows it.
 pub(crate) fn located(failure: Failure, server: &Server) -> Failure {
-    if !server.is_discovered {
-        return failure;
-    }
-    let has_no_connection = failure.is_transport() && !failure.sent && !failure.is_nonsense();
-    let mut failure = failure.at(&server.place);
-    if has_no_connection && !failure.detail.contains(NAMED) {
+    if server.is_discovered { failure.at(&server.place) } else { failure }
+}
+
+/// Does the same for a server that cannot be reached, with advice.
+pub(crate) fn unreached(failure: Failure, server: &Server) -> Failure {
+    let mut failure = located(failure, server);
+    if server.is_discovered {
         failure.detail += NAMED;
     }
     failure
@@ -74,7 +75,7 @@ pub(crate) async fn within<T>(
             0 => {
                 let failure = Failure::timeout(target.no_connection(), limit, false);
                 match target {
-                    Target::Server(server) => located(failure, server),
+                    Target::Server(server) => unreached(failure, server),
                     _ => failure,
                 }
             }

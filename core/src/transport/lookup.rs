@@ -31,16 +31,50 @@ fn look_ups() -> MutexGuard<'static, HashMap<String, LookUp>> {
     LOOK_UPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The address that accepted the last connection, for each host with several addresses.
-static WORKED: PerProcess<Mutex<HashMap<String, IpAddr>>> = PerProcess::new();
-
-fn worked() -> MutexGuard<'static, HashMap<String, IpAddr>> {
-    WORKED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+/// What became of the last connections to a host with several addresses.
+#[derive(Clone, Copy, Default)]
+struct Tried {
+    /// The address at which a server answered.
+    good: Option<IpAddr>,
+    /// The address that accepted a connection, at which no server answered.
+    bad: Option<IpAddr>,
 }
 
-/// Records that this address of the host accepted a connection: later look-ups return it first.
-pub(super) fn remember(host: &str, address: IpAddr) {
-    worked().insert(host.to_owned(), address);
+static TRIED: PerProcess<Mutex<HashMap<String, Tried>>> = PerProcess::new();
+
+fn tried() -> MutexGuard<'static, HashMap<String, Tried>> {
+    TRIED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A connection to one of several addresses of a host. If it is dropped before it has succeeded, later look-ups return
+/// this address last; after that, first.
+pub(crate) struct Attempt {
+    host: String,
+    address: IpAddr,
+    has_succeeded: bool,
+}
+
+impl Attempt {
+    pub(super) fn new(host: &str, address: IpAddr) -> Self {
+        Self { host: host.to_owned(), address, has_succeeded: false }
+    }
+
+    /// Records that a server has answered.
+    pub(super) fn succeeded(mut self) {
+        self.has_succeeded = true;
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let mut all = tried();
+        let Tried { good, bad } = all.entry(std::mem::take(&mut self.host)).or_default();
+        let (now, before) = if self.has_succeeded { (good, bad) } else { (bad, good) };
+        *now = Some(self.address);
+        if *before == *now {
+            *before = None;
+        }
+    }
 }
 
 /// Returns the addresses of a host, in the order in which to try them. Has no time limit.
@@ -50,14 +84,17 @@ pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
     }
     let mut found = under_way(host)?.await.map_err(|(kind, text)| io::Error::new(kind, text))?;
     found.iter_mut().for_each(|address| address.set_port(port));
-    let last = worked().get(host).copied();
-    Ok(in_order(found, last))
+    let tried = tried().get(host).copied().unwrap_or_default();
+    Ok(in_order(found, tried))
 }
 
-/// Puts the address that accepted the `last` connection first, and the others behind it in the order of the system, but
-/// with the two families in turn: one of them may not work at all.
-fn in_order(mut addresses: Vec<SocketAddr>, last: Option<IpAddr>) -> Vec<SocketAddr> {
-    addresses.sort_by_key(|address| Some(address.ip()) != last);
+/// Puts the address that worked first, and the others behind it in the order of the system, but with the two families in
+/// turn, because one of them may not work at all, and with the address that did not work last in its family.
+fn in_order(mut addresses: Vec<SocketAddr>, Tried { good, bad }: Tried) -> Vec<SocketAddr> {
+    addresses.sort_by_key(|address| {
+        let address = Some(address.ip());
+        (address == bad, address != good)
+    });
     let begins_with_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) =
         addresses.into_iter().partition(|address| address.is_ipv6() == begins_with_v6);
@@ -107,7 +144,7 @@ impl Drop for UnderWay {
 
 #[cfg(test)]
 mod tests {
-    use super::in_order;
+    use super::{Attempt, Tried, in_order, tried};
     use std::net::SocketAddr;
 
     #[test]
@@ -117,15 +154,37 @@ mod tests {
         };
         let [a, b, c] = ["[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1"];
         let (x, y) = ("192.0.2.1:1", "192.0.2.2:1");
-        for (found, last, expected) in [
-            (&[a, b, c, x, y][..], None, [a, x, b, y, c]),
-            (&[a, b, c, x, y], Some("192.0.2.2"), [y, a, x, b, c]),
-            (&[a, b, c, x, y], Some("2001:db8::3"), [c, x, a, y, b]),
-            (&[x, a, y, b, c], Some("192.0.2.9"), [x, a, y, b, c]),
+        for (found, good, bad, expected) in [
+            (&[a, b, c, x, y][..], "", "", [a, x, b, y, c]),
+            (&[a, b, c, x, y], "192.0.2.2", "", [y, a, x, b, c]),
+            (&[a, b, c, x, y], "2001:db8::3", "", [c, x, a, y, b]),
+            (&[x, a, y, b, c], "192.0.2.9", "", [x, a, y, b, c]),
+            (&[a, b, c, x, y], "", "2001:db8::1", [b, x, c, y, a]),
+            (&[x, a, y, b, c], "192.0.2.2", "192.0.2.1", [y, a, x, b, c]),
         ] {
-            let last = last.map(|address| address.parse().expect("an address"));
-            assert_eq!(in_order(all(found), last), all(&expected));
+            let [good, bad] = [good, bad].map(|address| address.parse().ok());
+            assert_eq!(in_order(all(found), Tried { good, bad }), all(&expected));
         }
-        assert!(in_order(Vec::new(), None).is_empty());
+        let none = Tried::default();
+        assert!(in_order(Vec::new(), none).is_empty());
+    }
+
+    #[test]
+    fn address_at_which_no_server_answers_is_tried_last() {
+        let addresses = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse().expect("an address"));
+        let host = "two.example";
+        let order = || {
+            let all = addresses.map(|address| SocketAddr::new(address, 1)).into();
+            let found = in_order(all, tried().get(host).copied().unwrap_or_default());
+            found.iter().map(SocketAddr::ip).collect::<Vec<_>>()
+        };
+        let [one, other] = addresses;
+        drop(Attempt::new(host, one));
+        assert_eq!(order(), [other, one]);
+        Attempt::new(host, other).succeeded();
+        drop(Attempt::new(host, other));
+        assert_eq!(order(), [one, other]);
+        Attempt::new(host, other).succeeded();
+        assert_eq!(order(), [other, one]);
     }
 }

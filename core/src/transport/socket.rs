@@ -3,7 +3,7 @@
 use crate::config::server::{Place, Server};
 use crate::config::tls;
 use crate::runtime::timer::sleep;
-use crate::transport::lookup::{look_up, remember};
+use crate::transport::lookup::{Attempt, look_up};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use socket2::{SockRef, TcpKeepalive};
 use std::future::pending;
@@ -59,42 +59,51 @@ impl Plain {
     }
 }
 
+/// An open socket.
+pub(crate) struct Socket {
+    pub(crate) read: ReadHalf,
+    pub(crate) write: WriteHalf,
+    /// `None` if there was no choice of addresses.
+    pub(crate) attempt: Option<Attempt>,
+}
+
 /// Connects. Has no time limit, except for the TLS handshake.
-pub(crate) async fn connect(server: &Server) -> io::Result<(ReadHalf, WriteHalf)> {
+pub(crate) async fn connect(server: &Server) -> io::Result<Socket> {
     match (&server.place, &server.tls) {
         (Place::Tcp { host, port }, None) => {
-            let (read, write) = tcp(host, *port).await?.into_split();
-            Ok((Box::new(read), WriteHalf::Plain(Plain::Tcp(write))))
+            let (socket, attempt) = tcp(host, *port).await?;
+            let (read, write) = socket.into_split();
+            let write = WriteHalf::Plain(Plain::Tcp(write));
+            Ok(Socket { read: Box::new(read), write, attempt })
         }
         (Place::Tcp { host, port }, Some(tls)) => {
-            let stream = tls.connect(host, tcp(host, *port).await?).await?;
-            let (read, write) = tokio::io::split(stream);
-            let read = Explained { stream: read, host: host.clone() };
-            Ok((Box::new(read), WriteHalf::Encrypted(Box::new(write))))
+            let (socket, attempt) = tcp(host, *port).await?;
+            let (read, write) = tokio::io::split(tls.connect(host, socket).await?);
+            let read = Box::new(Explained { stream: read, host: host.clone() });
+            Ok(Socket { read, write: WriteHalf::Encrypted(Box::new(write)), attempt })
         }
         #[cfg(unix)]
         (Place::Unix(path), _) => {
             let (read, write) = UnixStream::connect(path).await?.into_split();
-            Ok((Box::new(read), WriteHalf::Plain(Plain::Unix(write))))
+            let write = WriteHalf::Plain(Plain::Unix(write));
+            Ok(Socket { read: Box::new(read), write, attempt: None })
         }
         #[cfg(not(unix))]
         (Place::Unix(_), _) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
-async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn tcp(host: &str, port: u16) -> io::Result<(TcpStream, Option<Attempt>)> {
     let addresses = look_up(host, port).await?;
     let (address, socket) = first_of(&addresses).await?;
-    if addresses.len() > 1 {
-        remember(host, address.ip());
-    }
+    let attempt = (addresses.len() > 1).then(|| Attempt::new(host, address.ip()));
     socket.set_nodelay(true)?;
     let options = SockRef::from(&socket);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
     options.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     options.set_tcp_user_timeout(Some(KEEPALIVE))?;
-    Ok(socket)
+    Ok((socket, attempt))
 }
 
 /// Connects to the address that accepts first: tries one after the other, each when the one before has failed, or has not

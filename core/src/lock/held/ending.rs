@@ -364,21 +364,6 @@ impl HeldLease {
         }
     }
 
-    /// Undoes an upgrade whose code has panicked, and has not decided its round: a lease that is still valid gets its keys
-    /// back.
-    pub(crate) fn undo_upgrade(&self, subject: &Arc<Subject>) {
-        let driver = &self.driver;
-        let request = match self.is_valid(clock::now()) {
-            true => Request::GiveBack(Arc::clone(subject)),
-            false => Request::release(subject, driver.turns()),
-        };
-        let node_timeout = driver.options.node_timeout(self.grant.term.ttl);
-        let gone = self.keys_gone_by();
-        let nodes = 0..driver.nodes.len();
-        nodes.clone().for_each(|node| driver.deliver(node, request.clone(), node_timeout, gone));
-        self.keep_undone(Arc::clone(subject), nodes.collect());
-    }
-
     /// Records the nodes that may give the keys back to this lease later, after an upgrade with this subject.
     pub(crate) fn keep_undone(&self, subject: Arc<Subject>, silent: NodeSet) {
         if !silent.is_empty() {
