@@ -570,9 +570,8 @@ fn mistake(matches: &ArgMatches, arguments: &[OsString]) -> Option<&'static str>
     let text = |id| matches.try_get_one::<String>(id).ok().flatten();
     let resources =
         || matches.try_get_many::<String>("resources").ok().flatten().into_iter().flatten();
-    let given = |part: &[OsString]| {
-        resources().any(|name| part.iter().any(|given| given == &**name))
-    };
+    let given =
+        |part: &[OsString]| resources().any(|name| part.iter().any(|given| given == &**name));
     let has_text = || {
         resources().any(|name| has_lease_text(name))
             || text("prefix").is_some_and(|prefix| has_lease_text(prefix))

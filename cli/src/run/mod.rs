@@ -136,7 +136,9 @@ async fn hold(
             Some(_) => "a majority of the nodes did not confirm",
             None => "a signal ended the wait for",
         };
-        output.note(format_args!("{reason} the release of {name}: it may stay held for one more ttl"));
+        output.note(format_args!(
+            "{reason} the release of {name}: it may stay held for one more ttl"
+        ));
     }
     let Ended { status, stopped } = ended?;
     match loss {

@@ -8,7 +8,6 @@ use crate::command::keys::Keys;
 use crate::command::request::{Given, Request, Subject};
 use crate::config::mode::Modes;
 use crate::error::{Error, Result};
-use crate::lock::driver::Driver;
 use crate::lock::handover::Giver;
 use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;

@@ -19,7 +19,6 @@ use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::events;
 use crate::transport::handshake::ServerInfo;
 use crate::transport::login::within;
-use quorlock_protocol::Moment;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

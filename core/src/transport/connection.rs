@@ -481,9 +481,7 @@ impl<R: Receive> Shared<R> {
             if let Some(words) = words {
                 let (code, detail) = (words.code().unwrap_or_default(), words.detail());
                 let detail = limits::shortened(format!("{code} {}", detail.unwrap_or_default()));
-                let error = broken(io::Error::other(format!(
-                    "{REFUSED}: {detail}"
-                )));
+                let error = broken(io::Error::other(format!("{REFUSED}: {detail}")));
                 return End { error, words: Some(words) };
             }
             if is_unasked {
