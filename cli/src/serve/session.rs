@@ -993,4 +993,30 @@ mod tests {
         drop((hog, rest));
         lock(&mut holder, "LOCK s").await;
     }
+
+    #[tokio::test]
+    async fn a_reply_that_is_refused_leaves_those_before_it() {
+        let served = Served::new("replies");
+        let (mut client, _) = served.connect();
+        let mut readers = Vec::new();
+        for _ in 0..200 {
+            let reader = served.daemon.client.lock("r").shared().acquire();
+            readers.push(reader.await.expect("a share"));
+        }
+        let status = b"*2\r\n$6\r\nSTATUS\r\n$1\r\nr\r\n";
+        client.write_all(status).await.expect("an open connection");
+        assert!(read(&mut client).await.starts_with('$'));
+        drop(client);
+        let (mut client, _) = served.connect();
+        let rest = MEMORY - served.daemon.clients.budget.used();
+        let _hog = served.daemon.clients.budget.take(rest).expect("it is left");
+        let echo = b"*2\r\n$4\r\nECHO\r\n$1\r\nx\r\n";
+        client.write_all(&[&echo[..], status].concat()).await.expect("an open connection");
+        let expected = format!("$1\r\nx\r\n-{USED_UP}\r\n");
+        let mut replies = String::new();
+        while replies.len() < expected.len() {
+            replies += &read(&mut client).await;
+        }
+        assert_eq!(replies, expected);
+    }
 }

@@ -122,6 +122,20 @@ fn idle_connections_that_nothing_passes_are_replaced() {
     wait_until("no key is left", || servers.are_empty());
 }
 
+/// The answer of the third node is of no use to the caller, but it shows that the connection works.
+#[test]
+fn idle_connections_that_answer_are_kept() {
+    let servers = Servers::start(3);
+    let client = client(servers.urls.iter().cloned());
+    warm_up(&client, &servers);
+    for _ in 0..3 {
+        thread::sleep(IDLE);
+        assert!(!wait(client.lock("r").locked()).unwrap());
+    }
+    thread::sleep(IDLE);
+    assert!(client.stats().nodes.iter().all(|node| node.reconnects == 0));
+}
+
 #[test]
 fn release_that_is_delivered_in_the_background_is_confirmed() {
     let servers = Servers::start(3);
