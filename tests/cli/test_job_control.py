@@ -137,7 +137,8 @@ def test_the_command_inherits_the_signal_mask_and_the_ignored_signals(
 
 
 def numbers(bits: int) -> set[int]:
-    return {number for number in range(1, 65) if bits >> (number - 1) & 1}
+    # Those from 32 on are for real time, or belong to the C library.
+    return {number for number in range(1, 32) if bits >> (number - 1) & 1}
 
 
 @pytest.mark.skipif(not shutil.which("timeout"), reason="there is no timeout(1)")

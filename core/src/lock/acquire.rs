@@ -439,18 +439,14 @@ impl Acquire {
             .with_holder(blocker.map(|blocker| blocker.name.to_owned()));
         }
         let own = self.renewer.find(&self.keys, |_| true);
-        let own_lease = own.is_some().then(|| {
-            let start = format!("{} {HELD_BY}", self.resources).len();
-            start..start + OTHER_LEASE.len()
-        });
-        let held = match (own, waited) {
+        let held = match (&own, waited) {
             (Some(own), waited) => {
                 let dropped =
                     if own.is_dropped() { ", dropped without being released" } else { "" };
                 let after = waited
                     .map_or_else(String::new, |wait| format!(" after {}", HumanDuration(wait)));
                 let fence = own.grant.fence;
-                format!("{HELD_BY}{OTHER_LEASE} (fence {fence}{dropped}){after}")
+                format!("is held by another lease of this client (fence {fence}{dropped}){after}")
             }
             (None, Some(wait)) => {
                 let now = blocker
@@ -466,6 +462,11 @@ impl Acquire {
         let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.needed());
         let message =
             format!("{} {held}: {granted} of {nodes} nodes granted it, {needed}", self.resources);
+        let own_lease = own.and_then(|_| {
+            let behind = self.resources.to_string().len();
+            let start = behind + message[behind..].find(OTHER_LEASE)?;
+            Some(start..start + OTHER_LEASE.len())
+        });
         Error::new(ErrorCode::Timeout, message)
             .about(&self.resources)
             .with_nodes(self.driver.reports(answers))
@@ -474,8 +475,7 @@ impl Acquire {
     }
 }
 
-/// How an error says that another lease of the same client holds the resource.
-const HELD_BY: &str = "is held by ";
+/// How an error names another lease of the same client that holds the resource.
 const OTHER_LEASE: &str = "another lease of this client";
 
 /// The message for permits that were not free in time.
