@@ -3,13 +3,15 @@
 use crate::{TIMEOUT, acquire, alone, client, wait};
 use quorlock::ErrorCode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
 
 /// Runs `work` while the process can open only so many files.
-fn with_files<T>(spare: u64, work: impl FnOnce() -> T) -> T {
-    // One of them is the directory itself.
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
+fn with_files<T>(spare: usize, work: impl FnOnce() -> T) -> T {
+    // The limit is one of numbers, not of files: each new file gets the lowest number that is free.
+    let is_free = |number: &u64| !fs::exists(format!("/proc/self/fd/{number}")).unwrap();
+    let limit = (0..).filter(is_free).nth(spare).unwrap();
     let before = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(open + spare), ..before }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), ..before }).unwrap();
     let done = work();
     setrlimit(Resource::Nofile, before).unwrap();
     done

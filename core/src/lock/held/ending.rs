@@ -200,7 +200,7 @@ impl HeldLease {
                 released.is_some()
             };
             // The nodes where the request failed, and a task tries again.
-            let mut retried = FuturesUnordered::new();
+            let mut retried = None::<FuturesUnordered<_>>;
             let mut unanswered = NodeSet::EMPTY;
             let (mut is_decided, mut has_more) = (false, true);
             while has_more || !(is_decided || unanswered.is_empty()) {
@@ -212,7 +212,8 @@ impl HeldLease {
                             match held.deliver_release(node, &request, node_timeout) {
                                 Some(delivered) => {
                                     unanswered.insert(node);
-                                    retried.push(async move { (node, was_sent, delivered.await) });
+                                    let retry = async move { (node, was_sent, delivered.await) };
+                                    retried.get_or_insert_default().push(retry);
                                 }
                                 None => is_decided |= record(node, Answer::Unknown),
                             }
@@ -222,7 +223,7 @@ impl HeldLease {
                         }
                         None => has_more = false,
                     },
-                    Some((node, was_sent, delivered)) = retried.next() => {
+                    Some((node, was_sent, delivered)) = async { retried.as_mut()?.next().await } => {
                         let answer = delivered.map(|(answered, is_repeated)| {
                             once(answer(&answered), was_sent || is_repeated)
                         });
