@@ -22,6 +22,7 @@ use crate::lock::watcher::Watcher;
 use crate::runtime::clock;
 use crate::runtime::mutex::{Mutex, MutexGuard};
 use crate::runtime::timer::sleep;
+use once_cell::race::OnceBox;
 use quorlock_protocol::{self as protocol, Ended, Event, Moment, NodeSet, Term, Upkeep, Vote};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,8 +66,8 @@ pub(crate) struct HeldLease {
     state: Mutex<LeaseState>,
     /// Cancelled once every node has answered the release or reached its deadline.
     release_done: CancellationToken,
-    /// Notified when an upgrade ends.
-    upgrade_ended: Notify,
+    /// Notified when an upgrade ends. Empty until somebody waits for that, because few leases are upgraded.
+    upgrade_ended: OnceBox<Notify>,
 }
 
 /// The mutable state of a lease, behind [`HeldLease::state`].
@@ -200,7 +201,7 @@ impl HeldLease {
         driver.totals.held.up();
         let (driver, grant) = (Arc::clone(driver), Arc::new(grant));
         let (state, release_done) = (Mutex::new(state), CancellationToken::new());
-        Arc::new(Self { driver, grant, state, release_done, upgrade_ended: Notify::new() })
+        Arc::new(Self { driver, grant, state, release_done, upgrade_ended: OnceBox::new() })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
@@ -251,9 +252,9 @@ impl HeldLease {
 
     /// Waits until no upgrade of the lease is under way.
     pub(crate) async fn wait_for_upgrade(&self) {
-        loop {
-            // Registered before the state is read, so that no notification is missed.
-            let ended = self.upgrade_ended.notified();
+        while self.is_upgrading() {
+            // Registered before the state is read again, so that no notification is missed.
+            let ended = self.upgrade_ended.get_or_init(Box::default).notified();
             if !self.is_upgrading() {
                 return;
             }

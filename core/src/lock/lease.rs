@@ -514,7 +514,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.held().is_some_and(|held| held.is_dropped()) {
+        if !self.is_released() && !self.held().is_some_and(|held| held.is_dropped()) {
             drop(self.end(self.grant.keep.filter(|_| self.keeps_when_dropped)));
         }
     }

@@ -50,7 +50,7 @@ pub(crate) struct RunningRound {
     round: Round,
     pub(crate) answers: Vec<Option<Answered>>,
     votes: FanOut,
-    raises: FuturesUnordered<BoxFuture<'static, (usize, Answered)>>,
+    raises: Option<FuturesUnordered<BoxFuture<'static, (usize, Answered)>>>,
 }
 
 /// The settings needed to undo a round.
@@ -98,7 +98,7 @@ impl RunningRound {
         }
         let mut running = Self {
             votes,
-            raises: FuturesUnordered::new(),
+            raises: None,
             answers: vec![None; driver.nodes.len()],
             round: Round::new(driver.quorum, sent, term),
             undo: Undo { subject: Arc::clone(&subject), term, node_timeout, queue_entry },
@@ -308,7 +308,7 @@ impl RunningRound {
     async fn next_event(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
-            Some((node, answered)) = self.raises.next() => {
+            Some((node, answered)) = async { self.raises.as_mut()?.next().await } => {
                 Some(Event::Raised { node, stored: matches!(answered, Ok(Reply::Yes)) })
             }
             Some(Received { node, answered, in_order, .. }) = self.votes.received() => {
@@ -349,7 +349,7 @@ impl RunningRound {
                 let call = self.driver.call(node, request.clone(), sent, patience);
                 async move { (node, call.await) }.boxed()
             };
-            self.raises.extend(nodes.iter().map(raise));
+            self.raises.get_or_insert_default().extend(nodes.iter().map(raise));
         }
         self.undo.undo(&self.driver, actions.undo, self.round.has_won());
         actions.outcome

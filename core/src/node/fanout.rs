@@ -28,7 +28,8 @@ pub(crate) struct FanOut {
     alarm: Alarm,
     in_flight: Arc<InFlight>,
     /// Requests that wait for a connection.
-    unsent: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// `None` if there was none so far: that costs no allocation.
+    unsent: Option<FuturesUnordered<BoxFuture<'static, ()>>>,
 }
 
 /// The outcome of a request at its deadline or before.
@@ -60,7 +61,7 @@ impl FanOut {
             patience,
             alarm: deadlines.alarm(sent.plus(patience)),
             in_flight: Arc::new(InFlight::of(nodes)),
-            unsent: FuturesUnordered::new(),
+            unsent: None,
         }
     }
 
@@ -72,7 +73,9 @@ impl FanOut {
     ) {
         let peer: Arc<dyn Peer> = Arc::<P>::clone(node);
         let sink = self.in_flight.add(Arc::clone(&peer), Arc::clone(&packed_request.request));
-        self.unsent.extend(peer.send(packed_request, sink));
+        if let Some(sending) = peer.send(packed_request, sink) {
+            self.unsent.get_or_insert_default().push(sending);
+        }
     }
 
     /// Waits for an answer. Returns it with the node's position; `None` when all have been
@@ -99,15 +102,17 @@ impl FanOut {
 
     /// Gives up the requests that still wait for a connection. Each counts as unanswered once the deadline has passed.
     pub(crate) fn cancel_unsent(&mut self) {
-        self.unsent.clear();
+        self.unsent = None;
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Received>> {
         // Requests must not be sent after the deadline, even if this is polled late.
-        if !self.unsent.is_empty() && clock::now() >= self.sent.plus(self.patience) {
+        if self.unsent.is_some() && clock::now() >= self.sent.plus(self.patience) {
             self.cancel_unsent();
         }
-        while let Poll::Ready(Some(())) = self.unsent.poll_next_unpin(context) {}
+        if let Some(unsent) = &mut self.unsent {
+            while let Poll::Ready(Some(())) = unsent.poll_next_unpin(context) {}
+        }
         let taken = match self.in_flight.take_answered(context.waker()) {
             Poll::Ready(Some(taken)) => taken,
             Poll::Ready(None) => return Poll::Ready(None),

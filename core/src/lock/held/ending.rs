@@ -348,7 +348,9 @@ impl HeldLease {
             state.lease.end_upgrade();
             state.lease.ended(clock::now())
         };
-        self.upgrade_ended.notify_waiters();
+        if let Some(waiters) = self.upgrade_ended.get() {
+            waiters.notify_waiters();
+        }
         match ended {
             None => renewer.wake(self),
             Some(Ended::Upgraded | Ended::Released) => {}

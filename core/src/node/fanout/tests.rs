@@ -195,7 +195,7 @@ fn request_is_not_sent_after_the_deadline_if_the_fan_out_is_polled_late() {
         let sink = sink(&mut fan_out, &node, acquire());
         let is_sent = Arc::new(AtomicBool::new(false));
         let sent = Arc::clone(&is_sent);
-        fan_out.unsent.push(
+        fan_out.unsent.get_or_insert_default().push(
             async move {
                 let _sink = sink;
                 sent.store(true, Ordering::Relaxed);
