@@ -4,6 +4,11 @@
 -- A resource that is locked exclusively has no such set; its lock key then takes the place of the
 -- set's key in KEYS.
 
+--
+-- A script that inserts this has read what remains of the lock key and of the set (`pttl`, in milliseconds) before it has
+-- read the clock (`now`). So a time that is computed from both is never too early, wherever the server was paused. All times
+-- are set as absolute ones, also to delete a key: then one command needs to be permitted.
+
 local clock = math.floor(now / 1000)
 
 -- Returns when the share of the token expires; nil if it has none.
@@ -19,29 +24,60 @@ local function holds(lock, readers, token)
   return redis.pcall('GET', lock) == token or share(lock, readers, token) ~= nil
 end
 
+-- Tries commands that change nothing, and returns the error of the first one that is refused. To be called before the
+-- first write, so that an error means that nothing was changed.
+local function first_error(commands)
+  for _, command in ipairs(commands) do
+    local reply = redis.pcall(unpack(command))
+    if type(reply) == 'table' and reply.err then return reply end
+  end
+end
+
+-- The command that sets the expiry of a key as it is. A set without a ttl gets one of a day.
+local function keep_expiry(key)
+  local ttl = pttl[key] == -1 and 86400000 or pttl[key]
+  return {'PEXPIREAT', key, pttl[key] == -2 and '1' or string.format('%.0f', clock + ttl)}
+end
+
+-- Tries what `join_readers` does. Returns the error if something is refused.
+local function cannot_join(readers)
+  return first_error({{'ZADD', readers, 'XX', '0', ''}, keep_expiry(readers)})
+end
+
+-- Tries everything that may change a resource. Returns the error if something is refused.
+local function cannot_change(lock, readers)
+  local set = {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
+  if readers == lock then return first_error({set, pttl[lock] ~= -1 and keep_expiry(lock) or nil}) end
+  pttl[readers] = pttl[readers] or redis.call('PTTL', readers)
+  return cannot_join(readers) or first_error({
+    {'ZRANGE', readers, '0', '0'}, {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, set,
+  })
+end
+
 local function put_share(readers, token, till)
   redis.call('ZADD', readers, string.format('%.0f', till), token)
 end
 
-local function expire_at(lock, readers, till)
-  redis.call('PEXPIREAT', lock, string.format('%.0f', till))
-  redis.call('PEXPIREAT', readers, string.format('%.0f', till))
+-- Makes a key expire after a time in milliseconds. If that has passed, deletes it.
+local function expire_in(key, ttl)
+  redis.call('PEXPIREAT', key, string.format('%.0f', clock + ttl))
+  pttl[key] = ttl
 end
 
 -- Makes the token the only reader, for a time in milliseconds.
 local function begin_reading(lock, readers, token, ttl)
-  redis.call('DEL', readers)
+  redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
   put_share(readers, token, clock + ttl)
-  redis.call('SET', lock, MARKER)
-  expire_at(lock, readers, clock + ttl)
+  expire_in(readers, ttl)
+  redis.call('SET', lock, MARKER, 'PX', string.format('%.0f', ttl))
+  pttl[lock] = ttl
 end
 
 -- Makes the token one more reader. Never shortens its share, or the ttl of a key.
 local function join_readers(lock, readers, token, ttl)
-  local till = clock + ttl
-  if (share(lock, readers, token) or 0) < till then put_share(readers, token, till) end
+  if (share(lock, readers, token) or 0) < clock + ttl then put_share(readers, token, clock + ttl) end
   for _, key in ipairs({lock, readers}) do
-    if redis.call('PTTL', key) < ttl then redis.call('PEXPIREAT', key, string.format('%.0f', till)) end
+    if pttl[key] < ttl then expire_in(key, ttl) end
   end
 end
 
@@ -49,12 +85,7 @@ end
 -- there is none.
 local function fit_expiry(lock, readers)
   local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
-  local till = tonumber(last[2] or 0)
-  if till > clock then
-    expire_at(lock, readers, till)
-  else
-    redis.call('DEL', lock, readers)
-  end
+  for _, key in ipairs({lock, readers}) do expire_in(key, tonumber(last[2] or 0) - clock) end
 end
 
 -- Removes the share of the token. Returns whether it was there: then no writer has been granted the
