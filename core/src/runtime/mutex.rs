@@ -105,8 +105,7 @@ mod tests {
             assert!(nested.is_err());
             let shadowed = catch_unwind(|| {
                 let guard = ONE.lock();
-                let guard = OTHER.lock().max(*guard);
-                guard
+                OTHER.lock().max(*guard)
             });
             assert!(shadowed.is_err());
             // One after the other.

@@ -74,7 +74,7 @@ fn contents() -> impl Strategy<Value = serde_json::Value> {
     let ttl = (number.clone(), number.clone())
         .prop_map(|(secs, nanos)| serde_json::json!({ "secs": secs, "nanos": nanos }));
     let token = prop_oneof![
-        3 => Just(format!("{}", "0".repeat(40))),
+        3 => Just("0".repeat(40)),
         2 => "[;a-z\u{202e}]{0,200}".prop_map(|name| format!("{};{name}", "0".repeat(40))),
         1 => any::<String>(),
     ];
