@@ -148,5 +148,3 @@ def test_timeout_ends_a_stopped_command(quorlock: CommandLine, servers: Servers)
     done = subprocess.run(command, env=quorlock.environment, timeout=TIMEOUT, check=False)
     assert done.returncode == 124
     wait_until(lambda: not keys(servers))
-
-

@@ -12,6 +12,7 @@ import subprocess
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from command_line import CommandLine, finish, is_alive, line
@@ -51,9 +52,14 @@ def fill(pipe: int) -> None:
 
 
 def start(quorlock: CommandLine, *arguments: str, **streams: int) -> subprocess.Popen[str]:
-    given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    given = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
     return subprocess.Popen(
-        [*quorlock.program, *arguments], env=quorlock.environment, text=True, **(given | streams)
+        [*quorlock.program, *arguments],
+        env=quorlock.environment,
+        text=True,
+        stdin=given["stdin"],
+        stdout=given["stdout"],
+        stderr=given["stderr"],
     )
 
 
@@ -122,7 +128,7 @@ def threads(process: subprocess.Popen[str]) -> list[str]:
     """Returns the names of the threads that print."""
     names = []
     with suppress(OSError):
-        for thread in os.listdir(f"/proc/{process.pid}/task"):
-            with suppress(OSError), open(f"/proc/{process.pid}/task/{thread}/comm") as name:
-                names.append(name.read().strip())
+        for thread in Path(f"/proc/{process.pid}/task").iterdir():
+            with suppress(OSError):
+                names.append((thread / "comm").read_text().strip())
     return [name for name in names if name == "quorlock-aside"]

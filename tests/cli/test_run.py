@@ -306,7 +306,11 @@ def test_the_lock_stays_held_after_the_command(quorlock: CommandLine, servers: S
         server.command("DEL", "r")
     # One that cannot be run has not.
     done = quorlock.run("run", "--keep", "1m", "r", "--", "/nonexistent")
-    assert (done.returncode, "released r" in done.stderr, "kept" in done.stderr) == (127, True, False)
+    assert (done.returncode, "released r" in done.stderr, "kept" in done.stderr) == (
+        127,
+        True,
+        False,
+    )
     wait_until(lambda: not keys(servers))
     done = quorlock.run("run", "--keep", "5ms", "r", "--", "true")
     assert done.returncode == 64

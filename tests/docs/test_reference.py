@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docs.blocks import ROOT
@@ -203,7 +204,7 @@ def test_defaults_of_the_python_client_are_those_of_the_page() -> None:
     ]
     functions = [each for each in client.body if isinstance(each, ast.FunctionDef)]
     [made] = [each.args for each in functions if each.name == "__init__" and each.args.kwonlyargs]
-    given = {
+    given: dict[str, Any] = {
         argument.arg: default.id if isinstance(default, ast.Name) else ast.literal_eval(default)
         for argument, default in zip(made.kwonlyargs, made.kw_defaults, strict=True)
         if default is not None

@@ -43,16 +43,14 @@ import { Module } from '@nestjs/common'
 export class App {}
 """
 # Needs TypeScript 5.4, as Fastify does.
-FASTIFY = {
-    name: """
+_FASTIFY = """
 import Fastify from 'fastify'
 import { quorlock } from 'quorlock/fastify'
 const app = Fastify()
 export const ready = app.register(quorlock, { ttl: 5_000 })
 export const fence: Promise<number> = app.quorlock.using('r', (lease) => lease.fence)
 """
-    for name in ("fastify.mts", "fastify.cts", "fastify.ts")
-}
+FASTIFY = dict.fromkeys(("fastify.mts", "fastify.cts", "fastify.ts"), _FASTIFY)
 MAIN = f"export async function main() {{{BODY}}}\n"
 FILES = {
     "esm.mts": IMPORTS + OTHERS + NEST + MAIN,
@@ -78,7 +76,9 @@ def compile_types(project: Sandbox, compiler: str, kind: str) -> None:
     files, options = KINDS[kind]
     if kind != "no Node.js" and compiler != "typescript-5.2":
         endings = {name.partition(".")[2] for name in files}
-        files = files | {name: FASTIFY[name] for name in FASTIFY if name.partition(".")[2] in endings}
+        files = files | {
+            name: FASTIFY[name] for name in FASTIFY if name.partition(".")[2] in endings
+        }
     directory = f"{compiler}-{kind.replace(' ', '-')}"
     given = {
         "strict": True,

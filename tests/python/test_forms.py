@@ -114,7 +114,7 @@ def test_an_acquire_can_have_a_wait_of_its_own(client: quorlock.Client) -> None:
         with pytest.raises(quorlock.ConfigError, match="wait must be"):
             lock.acquire(wait=bad)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        lock.acquire(1)  # type: ignore[call-arg]
+        lock.acquire(1)  # type: ignore[arg-type]
 
 
 # Leases as blocks
