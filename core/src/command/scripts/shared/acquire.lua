@@ -22,23 +22,20 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   if held[1] == MARKER then
     local longest = tonumber(ttl)
-    -- The set is missing (-2) if it was deleted or evicted. Then this finds out whether it can get a ttl. A set without a ttl
-    -- (-1) may be a foreign value.
-    if pttl[lock] < longest then redis.call('PEXPIREAT', lock, till) end
-    if pttl[readers] < longest and pttl[readers] ~= -1 then redis.call('PEXPIREAT', readers, till) end
+    local is_short = pttl[readers] < longest -- Also if it has no ttl (-1), or was deleted or evicted (-2).
+    local function expire_at(key, time) redis.call('PEXPIREAT', key, string.format('%.0f', time)) end
+    -- The first of these finds out whether a ttl can be set.
+    if pttl[lock] < longest then expire_at(lock, ms + longest) elseif is_short then expire_at(lock, ms + pttl[lock]) end
     local added, stored = redis.pcall('ZADD', readers, 'NX', till, token), nil
     if added == 1 then
-      if pttl[readers] < 0 then redis.call('PEXPIREAT', readers, till) end
+      if is_short then expire_at(readers, ms + (pttl[readers] == -1 and 86400000 or longest)) end
       stored = redis.pcall('SET', KEYS[2], text, 'PX', memory)
       if stored.err then redis.call('ZADD', readers, 'XX', '0', token) end
     end
     is_granted = stored and not stored.err
     if not is_granted then
-      for _, key in ipairs({lock, readers}) do
-        if pttl[key] >= 0 and pttl[key] < longest then
-          redis.call('PEXPIREAT', key, string.format('%.0f', ms + pttl[key]))
-        end
-      end
+      if pttl[lock] >= 0 and pttl[lock] < longest then expire_at(lock, ms + pttl[lock]) end
+      if stored and is_short and pttl[readers] ~= -1 then expire_at(readers, math.max(ms + pttl[readers], 1)) end
       local error = stored or added
       if type(error) == 'table' then return error end
     end
@@ -88,7 +85,7 @@ if is_own then return {2, 0} end
 -- One ACQUIRE in 32 removes shares that have expired, those of readers that crashed. They are harmless.
 local function lock_all()
   for i = 1, #KEYS, 4 do
-    local error = cannot_change(KEYS[i], KEYS[i + 3])
+    local error = first_error({keep_value(KEYS[i])}) or cannot_change(KEYS[i], KEYS[i + 3])
     if error then return error end
   end
   local text = string.format('%.0f', fence)

@@ -6,7 +6,7 @@
 
 --- pttl.lua
 --- readers.lua
-local held, at, is_tried = {}, 1, false
+local held, is_kept, at, is_tried = {}, {}, 1, false
 for i = 1, #ARGV, 4 do
   local token, last = ARGV[i + 1], at + 3 * ARGV[i] - 1
   held[i] = 1
@@ -16,7 +16,9 @@ for i = 1, #ARGV, 4 do
     if readers ~= lock and held[i] == 1 then
       local error = nil
       if redis.pcall('GET', lock) == token then
-        error = cannot_change(lock, readers)
+        -- It stays exclusive until it can be changed.
+        is_kept[k] = cannot_change(lock, readers) ~= nil
+        error = is_kept[k] and first_error({keep_expiry(lock)})
       elseif not is_tried then
         error, is_tried = cannot_join(readers), true -- What is permitted for one resource is for all.
       end
@@ -36,7 +38,7 @@ for i = 1, #ARGV, 4 do
     if held[i] == 1 then
       if redis.pcall('GET', lock) ~= token then
         join_readers(lock, readers, token, ttl)
-      elseif readers ~= lock then
+      elseif readers ~= lock and not is_kept[k] then
         -- The DOWNGRADE has not arrived yet.
         begin_reading(lock, readers, token, math.max(pttl[lock], ttl))
       elseif pttl[lock] < ttl then

@@ -19,11 +19,19 @@ local function repair(lock, readers, token, giver, is_upgraded)
   return value == MARKER and not is_exclusive and 'join' or nil
 end
 
--- What is permitted for one resource is for all. A set of another type keeps only its own lease from being repaired.
-for k = 1, #KEYS, 3 do
-  local error = KEYS[k + 2] ~= KEYS[k] and cannot_change(KEYS[k], KEYS[k + 2])
-  if error == nil then break end
-  if error and not string.find(error.err, 'WRONGTYPE', 1, true) then return error end
+-- Tries everything before the first write.
+local first = 1
+for i = 1, #ARGV, 7 do
+  local last = first + 3 * ARGV[i] - 1
+  for k = first, last, 3 do
+    local lock, readers, token = KEYS[k], KEYS[k + 2], ARGV[i + 1]
+    local act = repair(lock, readers, token, ARGV[i + 5], ARGV[i + 6] == '1')
+    if act and act ~= 'nothing' and not share(lock, readers, token) then
+      local error = first_error({keep_value(lock)}) or act ~= 'set' and cannot_change(lock, readers)
+      if error then return error end
+    end
+  end
+  first = last + 1
 end
 
 local done, at = {}, 1
@@ -44,7 +52,7 @@ for i = 1, #ARGV, 7 do
     local lock, readers = KEYS[k], KEYS[k + 2]
     if is_possible and act[k] ~= 'nothing' and not share(lock, readers, token) then
       if act[k] == 'set' then
-        if readers ~= lock then redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
+        if readers ~= lock then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
         redis.call('SET', lock, token, 'PX', ttl)
       elseif act[k] == 'begin' then
         begin_reading(lock, readers, token, math.max(pttl[lock], ttl))

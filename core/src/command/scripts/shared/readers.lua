@@ -33,49 +33,59 @@ local function first_error(commands)
   end
 end
 
--- The command that sets the expiry of a key as it is. A set without a ttl gets one of a day.
+-- Commands that change nothing: the first sets the expiry of a key as it is, where a set without a ttl gets one of a day.
 local function keep_expiry(key)
-  local ttl = pttl[key] == -1 and 86400000 or pttl[key]
-  return {'PEXPIREAT', key, pttl[key] == -2 and '1' or string.format('%.0f', clock + ttl)}
+  if pttl[key] == -1 then pttl[key] = 86400000 end
+  return {'PEXPIREAT', key, pttl[key] == -2 and '1' or string.format('%.0f', clock + pttl[key])}
 end
 
--- Tries what `join_readers` does. Returns the error if something is refused.
+local function keep_value(lock)
+  return {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
+end
+
+-- Tries what `join_readers` does. Returns the error if something is refused. An EXTEND needs no memory, so ZADD, which a
+-- full server refuses as the first write, is not the first.
 local function cannot_join(readers)
-  return first_error({{'ZADD', readers, 'XX', '0', ''}, keep_expiry(readers)})
+  return first_error({keep_expiry(readers), {'ZADD', readers, 'XX', '0', ''}})
 end
 
 -- Tries everything that may change a resource. Returns the error if something is refused.
 local function cannot_change(lock, readers)
-  local set = {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
-  if readers == lock then return first_error({set, pttl[lock] ~= -1 and keep_expiry(lock) or nil}) end
+  if readers == lock then
+    return pttl[lock] ~= -1 and first_error({keep_expiry(lock)}) or first_error({keep_value(lock)})
+  end
+  local last = redis.pcall('ZRANGE', readers, '0', '0')
+  if last.err then return last end
   pttl[readers] = pttl[readers] or redis.call('PTTL', readers)
   return cannot_join(readers) or first_error({
-    {'ZRANGE', readers, '0', '0'}, {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, set,
+    {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, keep_value(lock),
   })
 end
 
-local function put_share(readers, token, till)
-  redis.call('ZADD', readers, string.format('%.0f', till), token)
+-- Makes a key expire after a time in milliseconds. If that has passed, deletes it at once.
+local function expire_in(key, ttl)
+  redis.call('PEXPIREAT', key, ttl > 0 and string.format('%.0f', clock + ttl) or '1')
+  pttl[key] = ttl > 0 and ttl or -2
 end
 
--- Makes a key expire after a time in milliseconds. If that has passed, deletes it.
-local function expire_in(key, ttl)
-  redis.call('PEXPIREAT', key, string.format('%.0f', clock + ttl))
-  pttl[key] = ttl
+-- The set may be a new one, so it always gets its ttl.
+local function put_share(readers, token, ttl)
+  redis.call('ZADD', readers, string.format('%.0f', clock + ttl), token)
+  expire_in(readers, math.max(pttl[readers], ttl))
 end
 
 -- Makes the token the only reader, for a time in milliseconds.
 local function begin_reading(lock, readers, token, ttl)
   redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
-  put_share(readers, token, clock + ttl)
-  expire_in(readers, ttl)
+  pttl[readers] = -2
+  put_share(readers, token, ttl)
   redis.call('SET', lock, MARKER, 'PX', string.format('%.0f', ttl))
   pttl[lock] = ttl
 end
 
 -- Makes the token one more reader. Never shortens its share, or the ttl of a key.
 local function join_readers(lock, readers, token, ttl)
-  if (share(lock, readers, token) or 0) < clock + ttl then put_share(readers, token, clock + ttl) end
+  if (share(lock, readers, token) or 0) < clock + ttl then put_share(readers, token, ttl) end
   for _, key in ipairs({lock, readers}) do
     if pttl[key] < ttl then expire_in(key, ttl) end
   end
@@ -100,6 +110,6 @@ end
 
 -- Whether the token is the only reader.
 local function reads_alone(lock, readers, token)
-  return share(lock, readers, token) ~= nil and redis.call('ZCOUNT', readers, '(' .. clock, '+inf') == 1
+  return share(lock, readers, token) ~= nil and redis.pcall('ZCOUNT', readers, '(' .. clock, '+inf') == 1
 end
 

@@ -34,7 +34,16 @@ local ticket, keep, done = tonumber(ARGV[5]), tonumber(ARGV[6]), 1
 for i = 1, #KEYS, 3 do
   local lock, readers = KEYS[i], KEYS[i + 2]
   local has = redis.pcall('GET', lock)
-  local error = (has == token or has == MARKER and readers ~= lock) and cannot_change(lock, readers)
+  local error = nil
+  if has == token then
+    error = first_error({keep_expiry(lock)})
+  elseif has == MARKER and readers ~= lock and redis.pcall('ZSCORE', readers, token) then
+    -- A server without memory refuses ZADD as the first write.
+    error = first_error({{'ZREM', readers, ''}, {'ZRANGE', readers, '0', '0'}, keep_expiry(readers)})
+      or keep and cannot_join(readers)
+    -- A set of another type has no share.
+    if error and string.find(error.err, 'WRONGTYPE', 1, true) then error = nil end
+  end
   if error then return error end
 end
 for i = 1, #KEYS, 3 do
@@ -45,7 +54,7 @@ for i = 1, #KEYS, 3 do
     expire_in(lock, keep or 0)
   elseif readers ~= lock and keep and share(lock, readers, token) then
     is_held = true
-    put_share(readers, token, clock + keep)
+    put_share(readers, token, keep)
     fit_expiry(lock, readers)
   elseif readers ~= lock then
     is_held = stop_reading(lock, readers, token)

@@ -34,7 +34,7 @@ if is_own then return {2, 0} end
 if is_missing then return {0, -2, now, ''} end
 if other then return {0, expires_in, now, other} end
 for i = 1, #KEYS, 4 do
-  local error = cannot_change(KEYS[i], KEYS[i + 3])
+  local error = first_error({keep_value(KEYS[i])}) or cannot_change(KEYS[i], KEYS[i + 3])
   if error then return error end
 end
 for i = 1, #KEYS, 4 do
