@@ -3,9 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod comparison;
-mod failures;
 mod foreign;
-mod pauses;
 mod permits;
 mod server;
 
