@@ -4,8 +4,7 @@
 //! `transport/socket.rs` encrypts connections with it. It does not open connections.
 
 use crate::runtime::fork::PerProcess;
-use crate::runtime::threads::on_thread;
-use futures_util::future::{BoxFuture, FutureExt, Shared};
+use crate::runtime::threads::{Common, OneAtATime};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -18,7 +17,7 @@ use rustls::{
 use std::fmt::Display;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -37,11 +36,8 @@ pub(crate) struct Tls {
     files: Arc<Files>,
 }
 
-/// A reading of the files. It may take for ever, if a file system hangs.
-type Reading = Shared<BoxFuture<'static, Result<Arc<ClientConfig>, String>>>;
-
-/// After this time, a reading may never end, and the next connection begins another one.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// What a reading of the files yields.
+type Read = Result<Arc<ClientConfig>, String>;
 
 /// The files with certificates.
 struct Files {
@@ -50,8 +46,8 @@ struct Files {
     /// The certificate of the client, and its key.
     client: Option<(String, String)>,
     is_insecure: bool,
-    /// The newest reading, and when it began.
-    reading: PerProcess<Mutex<Option<(Instant, Reading)>>>,
+    /// A file system may hang.
+    reading: PerProcess<Mutex<OneAtATime<Read>>>,
 }
 
 impl Tls {
@@ -94,7 +90,9 @@ impl Tls {
         let config = self.files.newest().map_err(|error| {
             io::Error::other(format!("the files for TLS cannot be read without a thread: {error}"))
         })?;
-        let connector = TlsConnector::from(config.await.map_err(io::Error::other)?);
+        let config =
+            config.await.unwrap_or_else(|| Err("reading the files for TLS panicked".to_owned()));
+        let connector = TlsConnector::from(config.map_err(io::Error::other)?);
         let no_answer = "TLS: no answer to the handshake: see that the server runs, and that it \
                          speaks TLS on this port";
         match timeout(HANDSHAKE, connector.connect(name, socket)).await {
@@ -110,23 +108,11 @@ impl Tls {
 }
 
 impl Files {
-    /// Reads the files on a thread of their own. Connections that are opened at the same time share a reading, so that a
-    /// file system that hangs costs few threads. Fails if there is no thread for it.
-    fn newest(self: &Arc<Self>) -> io::Result<Reading> {
-        let mut newest =
-            self.reading.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((began, reading)) = &*newest
-            && began.elapsed() < PATIENCE
-            && reading.clone().now_or_never().is_none()
-        {
-            return Ok(reading.clone());
-        }
-        let files = Arc::clone(self);
-        let read = on_thread("quorlock-tls", move || files.read().map(Arc::new))?;
-        let panicked = || Err("reading the files for TLS panicked".to_owned());
-        let reading = read.map(move |read| read.unwrap_or_else(panicked)).boxed().shared();
-        *newest = Some((Instant::now(), reading.clone()));
-        Ok(reading)
+    /// Reads the files, on a thread. Connections that are opened at the same time share a reading.
+    fn newest(self: &Arc<Self>) -> io::Result<Common<Read>> {
+        let (files, newest) = (Arc::clone(self), self.reading.get_or_init(Mutex::default));
+        let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.run("quorlock-tls", move || files.read().map(Arc::new))
     }
 
     /// Builds the configuration of a connection from the files. Fails with the reason, which names the file.

@@ -4,30 +4,19 @@
 //! name service costs few threads, however often clients try to connect.
 
 use crate::runtime::fork::PerProcess;
-use crate::runtime::threads::on_thread;
-use futures_util::future::{BoxFuture, FutureExt, Shared};
+use crate::runtime::threads::OneAtATime;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Addresses without a port, or an error that each caller gets.
 type Found = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
-type Pending = Shared<BoxFuture<'static, Found>>;
 
-/// After this time, a look-up may never return, and the next caller begins another one.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The look-up under way of each host name.
+static LOOK_UPS: PerProcess<Mutex<HashMap<String, OneAtATime<Found>>>> = PerProcess::new();
 
-/// The newest look-up under way of each host name.
-static LOOK_UPS: PerProcess<Mutex<HashMap<String, LookUp>>> = PerProcess::new();
-
-struct LookUp {
-    began: Instant,
-    pending: Pending,
-}
-
-fn look_ups() -> MutexGuard<'static, HashMap<String, LookUp>> {
+fn look_ups() -> MutexGuard<'static, HashMap<String, OneAtATime<Found>>> {
     LOOK_UPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -82,7 +71,7 @@ pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let mut found = under_way(host)?.await.map_err(|(kind, text)| io::Error::new(kind, text))?;
+    let mut found = found(host).await?;
     found.iter_mut().for_each(|address| address.set_port(port));
     let tried = tried().get(host).copied().unwrap_or_default();
     Ok(in_order(found, tried))
@@ -103,43 +92,24 @@ fn in_order(mut addresses: Vec<SocketAddr>, Tried { good, bad }: Tried) -> Vec<S
     in_turn.take_while(|pair| pair.iter().any(Option::is_some)).flatten().flatten().collect()
 }
 
-/// Returns the look-up of the host that is under way, or else a new one.
-fn under_way(host: &str) -> io::Result<Pending> {
-    let mut all = look_ups();
-    if let Some(look_up) = all.get(host).filter(|look_up| look_up.began.elapsed() < PATIENCE) {
-        return Ok(look_up.pending.clone());
-    }
-    let (began, name) = (Instant::now(), host.to_owned());
+/// Waits for the look-up of the host that is under way, or else begins one.
+async fn found(host: &str) -> io::Result<Vec<SocketAddr>> {
+    let name = host.to_owned();
     let find = move || {
-        let this = UnderWay { began, host: name };
-        let found = (&*this.host, 0).to_socket_addrs().map(Iterator::collect);
-        // Must precede sending: a caller that comes after the result must start a new look-up.
-        drop(this);
+        let found = (&*name, 0).to_socket_addrs().map(Iterator::collect);
         found.map_err(|error| (error.kind(), error.to_string()))
     };
-    let found = on_thread("quorlock-lookup", find).map_err(|error| {
+    let begin = || {
+        let mut all = look_ups();
+        all.retain(|_, look_up| !look_up.has_ended());
+        all.entry(host.to_owned()).or_default().run("quorlock-lookup", find)
+    };
+    let found = begin().map_err(|error| {
         io::Error::other(format!("the host cannot be looked up without a thread: {error}"))
     })?;
     let panicked = || (io::ErrorKind::Other, "the look-up of the host panicked".to_owned());
-    let pending = found.map(move |found| found.unwrap_or_else(|| Err(panicked())));
-    let pending = pending.boxed().shared();
-    all.insert(host.to_owned(), LookUp { began, pending: pending.clone() });
-    Ok(pending)
-}
-
-/// Dropped when the look-up has ended, also by a panic.
-struct UnderWay {
-    began: Instant,
-    host: String,
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut all = look_ups();
-        if all.get(&self.host).is_some_and(|look_up| look_up.began == self.began) {
-            all.remove(&self.host);
-        }
-    }
+    let found = found.await.unwrap_or_else(|| Err(panicked()));
+    found.map_err(|(kind, text)| io::Error::new(kind, text))
 }
 
 #[cfg(test)]
