@@ -1,12 +1,14 @@
 /* A library to be preloaded into a program, which changes its wall clock. With the environment variable SKEW, the
  * clock is that many seconds ahead. With CLOCK, it stands still at the time in that file, a uint64_t of
- * microseconds. */
+ * microseconds. Two more uint64_t may follow: a number of readings of the clock, and the microseconds by which
+ * it then goes on once, as if the program was paused. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,10 +21,14 @@ static int real(clockid_t clock, struct timespec *now) {
 static int shown(struct timespec *now) {
     static int file = -1;
     const char *path = getenv("CLOCK"), *skew = getenv("SKEW");
-    uint64_t microseconds;
     if (path) {
+        static uint64_t last[3], seen;
+        uint64_t read[3] = {0};
         if (file < 0) file = open(path, O_RDONLY | O_CLOEXEC);
-        if (pread(file, &microseconds, sizeof microseconds, 0) != sizeof microseconds) abort();
+        if (pread(file, read, sizeof read, 0) < (ssize_t)sizeof *read) abort();
+        if (memcmp(read, last, sizeof read)) seen = 0;
+        memcpy(last, read, sizeof read);
+        uint64_t microseconds = read[0] + (seen++ < read[1] ? 0 : read[2]);
         now->tv_sec = microseconds / 1000000;
         now->tv_nsec = microseconds % 1000000 * 1000;
         return 0;

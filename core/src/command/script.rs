@@ -39,14 +39,15 @@ impl Script {
         Self { source, hash }
     }
 
-    /// Inserts the constants, and the functions at the markers: those of fences at `--- fence.lua`, of readers at
-    /// `--- readers.lua`, of permits at `--- permits.lua` and `--- free_from.lua`, and of queues at `--- queue.lua`. In
+    /// Inserts the constants, and the functions at the markers: those of fences at `--- fence.lua`, what remains of each
+    /// key at `--- pttl.lua`, the functions of readers at `--- readers.lua`, of permits at `--- permits.lua` and `--- free_from.lua`, and of queues at `--- queue.lua`. In
     /// each script, the latter come after the fast path, because defining a function costs time on every call.
     ///
     /// `each`: the number of keys of each resource, where the script inserts the fence.
     fn with_constants(source: &str, each: u64) -> Self {
         let source = source
             .replace("--- fence.lua\n", include_str!("scripts/fence.lua"))
+            .replace("--- pttl.lua\n", include_str!("scripts/pttl.lua"))
             .replace("--- readers.lua\n", include_str!("scripts/shared/readers.lua"))
             .replace("--- permits.lua\n", include_str!("scripts/permits/permits.lua"))
             .replace("--- free_from.lua\n", include_str!("scripts/permits/free_from.lua"))

@@ -29,7 +29,7 @@ const OPTIONAL: [(&str, &[&str]); 4] = [
         &["PUBLISH", "SUBSCRIBE", "ZADD", "ZRANGE", "ZRANK", "ZREM"],
     ),
     (
-        "the node refuses shared locks",
+        "the node refuses shared locks, or keeps them until their ttl has passed",
         &["PEXPIREAT", "ZCOUNT", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZREVRANK", "ZSCORE"],
     ),
 ];

@@ -7,14 +7,16 @@
 -- together.
 --
 -- A queue only speeds things up: if it is lost, forbidden or invalid, waiters still retry on their
--- own.
+-- own. So its commands use pcall, also after the first write. A script that inserts this has read the clock, `now`.
 
 -- Adds or moves a waiter. `kept`: the ttl of the queue in milliseconds, which each waiter that
 -- joins renews.
 local function put(queue, score, waiter, kept)
   local put = redis.pcall('ZADD', queue, string.format('%.0f', score), waiter)
   -- An error means that the key has a value of another type. Such a key must not be made to expire.
-  if type(put) == 'number' then redis.pcall('PEXPIRE', queue, kept) end
+  if type(put) == 'number' and type(redis.pcall('PEXPIRE', queue, kept)) ~= 'number' then
+    redis.pcall('ZREM', queue, waiter) -- A queue without a ttl would stay for ever.
+  end
 end
 
 -- Returns the remaining time of a turn, in microseconds. If it exceeds the longest possible turn,
@@ -101,8 +103,6 @@ end
 -- do not listen are removed. `is_new`: the resource has just become free. `turn`: the length of the
 -- new turn, in microseconds.
 local function notify_next(lock, queue, is_new, turn, kept)
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
   for _ = 1, MOST_GONE do
     local first = redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local waiter, score = first[1], tonumber(first[2])

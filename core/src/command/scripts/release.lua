@@ -14,6 +14,8 @@ if #KEYS == 2 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1 then
   return 1
 end
 
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 --- queue.lua
 
 local token, turn, kept, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
@@ -34,7 +36,7 @@ for i = 1, #KEYS, 2 do
     redis.pcall('ZREM', queue, waiter)
   end
   local first = redis.pcall('ZRANGE', queue, 0, 0)
-  if first[1] and (is_held and not keep or redis.call('EXISTS', lock) == 0) then
+  if first[1] and (is_held and not keep or redis.pcall('EXISTS', lock) == 0) then
     notify_next(lock, queue, is_held, turn, kept)
   elseif reads(first[1]) then
     invite_readers(lock, queue, turn, kept)

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod comparison;
+mod failures;
 mod foreign;
+mod pauses;
 mod permits;
 mod server;
 

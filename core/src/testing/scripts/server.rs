@@ -95,7 +95,14 @@ impl Server {
     }
 
     pub(super) fn set_clock(&self, microseconds: u64) {
-        self.clock.write_all_at(&microseconds.to_ne_bytes(), 0).unwrap();
+        self.pause(microseconds, 0, Duration::ZERO);
+    }
+
+    /// Sets the clock, which goes on by `pause` after so many readings.
+    pub(super) fn pause(&self, microseconds: u64, readings: u64, pause: Duration) {
+        let numbers = [microseconds, readings, pause.as_micros() as u64];
+        let bytes: Vec<_> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        self.clock.write_all_at(&bytes, 0).unwrap();
     }
 
     /// Runs a command, given as its words. Returns the server's error, if any.
@@ -112,9 +119,13 @@ impl Server {
         let mut dump = redis::cmd("EVAL");
         dump.arg(DUMP).arg(0);
         let [replied, dumped] = self.all([request.command(By::Source), dump]).await;
-        let understand =
-            |value| request.understand(&value).unwrap_or_else(|| panic!("{request:?}: {value:?}"));
-        (replied.map(understand), keyspace(dumped.unwrap()))
+        (understood(request, replied), keyspace(dumped.unwrap()))
+    }
+
+    /// Sends a request. Returns the reply or the server's error.
+    pub(super) async fn reply(&self, request: &Request) -> Result<Reply, String> {
+        let [replied] = self.all([request.command(By::Source)]).await;
+        understood(request, replied)
     }
 
     pub(super) async fn keyspace(&self) -> Keyspace {
@@ -135,6 +146,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+fn understood(request: &Request, replied: Result<Value, String>) -> Result<Reply, String> {
+    let understand =
+        |value| request.understand(&value).unwrap_or_else(|| panic!("{request:?}: {value:?}"));
+    replied.map(understand)
 }
 
 fn keyspace(dumped: Value) -> Keyspace {

@@ -27,9 +27,10 @@ local is_new, has_index = false, true
 local function grant(i)
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[i + 1], text, 'PX', memory)
-  local added = redis.pcall('ZADD', index, free_from(ttl), string.sub(KEYS[i], #base + 1))
-  has_index = type(added) == 'number'
-  is_new = is_new or added == 1
+  -- Only `learn` adds a slot.
+  local changed = redis.pcall('ZADD', index, 'XX', 'CH', free_from(ttl), string.sub(KEYS[i], #base + 1))
+  has_index = type(changed) == 'number'
+  is_new = is_new or changed == 0
 end
 
 local function granted()

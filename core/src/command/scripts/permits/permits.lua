@@ -7,7 +7,8 @@
 -- A lock key is `base` and the number of the slot. All keys of a semaphore have one hash tag.
 
 local function set_free_from(slot)
-  local pttl = redis.call('PTTL', base .. slot)
+  local pttl = redis.pcall('PTTL', base .. slot)
+  if type(pttl) ~= 'number' then return end
   local till = pttl == -2 and '0' or pttl < 0 and '+inf' or free_from(math.max(pttl, 1))
   redis.pcall('ZADD', index, till, slot)
 end
@@ -27,6 +28,8 @@ local function learn(limit, memory)
   local count = redis.pcall('ZCARD', index)
   -- A value of another type, or a missing permission: there is no index.
   if type(count) ~= 'number' then return end
+  -- Without a ttl, an index would stay for ever, so there is none unless it can have one.
+  if count == 0 and redis.pcall('PEXPIRE', index, memory) ~= 0 then return end
   known = count
   if known < limit then
     for slot = 0, limit - 1 do

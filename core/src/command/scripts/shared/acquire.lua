@@ -4,60 +4,76 @@
 -- KEYS: for each resource the lock key, the fence key, the queue, and the readers (see readers.lua).
 -- ARGV: as in acquire.lua.
 
+-- What remains of a key is read before the clock: see readers.lua.
+local held, pttl = {}, {}
+for i = 1, #KEYS, 4 do
+  local lock, readers = KEYS[i], KEYS[i + 3]
+  held[i] = redis.pcall('GET', lock)
+  pttl[lock] = held[i] and redis.call('PTTL', lock) or -2
+  if held[i] == MARKER and readers ~= lock then pttl[readers] = redis.call('PTTL', readers) end
+end
+
 --- fence.lua
--- Fast path: one resource, no waiters. A reader that is listed already is left to what follows.
-if #KEYS == 4 and not is_queued then
-  local lock, readers, is_granted = KEYS[1], KEYS[4], false
-  local value = redis.pcall('GET', lock)
-  local till = string.format('%.0f', math.floor(now / 1000) + ttl)
-  if value == MARKER then
-    local added = redis.pcall('ZADD', readers, 'NX', till, token)
-    if type(added) == 'table' then return added end
-    is_granted = added == 1
-    if is_granted and redis.call('PTTL', lock) < tonumber(ttl) then
-      redis.call('PEXPIREAT', lock, till)
+-- Fast path: one resource, no waiters. A reader that is listed already is left to what follows. It undoes what it has done if
+-- the rest is refused.
+if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
+  local lock, readers, is_granted, ms = KEYS[1], KEYS[4], false, math.floor(now / 1000)
+  local till = string.format('%.0f', ms + ttl)
+  local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
+  if held[1] == MARKER then
+    local longest = tonumber(ttl)
+    local is_short = pttl[readers] < longest -- Also if it has no ttl (-1), or was deleted or evicted (-2).
+    local function expire_at(key, time) redis.call('PEXPIREAT', key, string.format('%.0f', time)) end
+    -- The first of these finds out whether a ttl can be set.
+    if pttl[lock] < longest then expire_at(lock, ms + longest) elseif is_short then expire_at(lock, ms + pttl[lock]) end
+    local added, stored = redis.pcall('ZADD', readers, 'NX', till, token), nil
+    if added == 1 then
+      if is_short then expire_at(readers, ms + (pttl[readers] == -1 and 86400000 or longest)) end
+      stored = redis.pcall('SET', KEYS[2], text, 'PX', memory)
+      if stored.err then redis.call('ZADD', readers, 'XX', '0', token) end
     end
-    -- The set has no ttl yet if it was deleted or evicted before.
-    if is_granted and redis.call('PTTL', readers) < tonumber(ttl) then
-      redis.call('PEXPIREAT', readers, till)
+    is_granted = stored and not stored.err
+    if not is_granted then
+      if pttl[lock] >= 0 and pttl[lock] < longest then expire_at(lock, ms + pttl[lock]) end
+      if stored and is_short and pttl[readers] ~= -1 then expire_at(readers, math.max(ms + pttl[readers], 1)) end
+      local error = stored or added
+      if type(error) == 'table' then return error end
     end
-    if now % 32 == 0 then redis.call('ZREMRANGEBYSCORE', readers, '-inf', math.floor(now / 1000)) end
-  elseif not value then
-    redis.call('DEL', readers)
-    redis.call('ZADD', readers, till, token)
-    redis.call('SET', lock, MARKER)
-    redis.call('PEXPIREAT', lock, till)
+    if is_granted and now % 32 == 0 then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', ms) end
+  elseif not held[1] then
+    redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
+    redis.call('PEXPIREAT', readers, '1') -- It is missing, so this only finds out whether it can get a ttl.
+    redis.call('SET', lock, MARKER, 'PX', ttl)
+    local added = redis.pcall('ZADD', readers, till, token)
+    if type(added) == 'table' then
+      redis.call('PEXPIREAT', lock, '1')
+      return added
+    end
     redis.call('PEXPIREAT', readers, till)
+    redis.call('SET', KEYS[2], text, 'PX', memory)
     is_granted = true
   end
-  if is_granted then
-    local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
-    redis.call('SET', KEYS[2], text, 'PX', memory)
-    return {1, fence, now}
-  end
+  if is_granted then return {1, fence, now} end
 end
 
 --- readers.lua
 -- Read everything that can fail first, as above.
 local is_free, is_own, holder, longest_held = true, false, '', 0
-local held, is_read = {}, {}
+local is_read = {}
 for i = 1, #KEYS, 4 do
-  local lock, readers = KEYS[i], KEYS[i + 3]
-  local value, till = redis.pcall('GET', lock), false
+  local lock, readers, value, till = KEYS[i], KEYS[i + 3], held[i], false
   if readers ~= lock then
     till = redis.pcall('ZSCORE', readers, token)
     if type(till) == 'table' then return till end
   end
-  held[i] = value
   if value == MARKER and readers ~= lock then
     held[i], is_read[i] = false, true
     is_own = is_own or (till and tonumber(till) > clock)
   elseif value then
     is_free = false
     is_own = is_own or value == token
-    local pttl = redis.call('PTTL', lock)
     -- PTTL is 0 if the key expires within the current millisecond; wait at least 1 ms.
-    local free_in = pttl < 0 and math.huge or math.max(pttl, 1)
+    local free_in = pttl[lock] < 0 and math.huge or math.max(pttl[lock], 1)
     if free_in > longest_held then
       longest_held = free_in
       holder = type(value) == 'string' and string.sub(value, 1, MAX_TOKEN + 1) or ''
@@ -68,13 +84,17 @@ if is_own then return {2, 0} end
 
 -- One ACQUIRE in 32 removes shares that have expired, those of readers that crashed. They are harmless.
 local function lock_all()
+  for i = 1, #KEYS, 4 do
+    local error = first_error({keep_value(KEYS[i])}) or cannot_change(KEYS[i], KEYS[i + 3])
+    if error then return error end
+  end
   local text = string.format('%.0f', fence)
   for i = 1, #KEYS, 4 do
     local lock, readers = KEYS[i], KEYS[i + 3]
     if readers == lock then
       redis.call('SET', lock, token, 'PX', ttl)
     elseif is_read[i] then
-      if now % 32 == 0 then redis.call('ZREMRANGEBYSCORE', readers, '-inf', clock) end
+      if now % 32 == 0 then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', clock) end
       join_readers(lock, readers, token, tonumber(ttl))
     else
       begin_reading(lock, readers, token, tonumber(ttl))
@@ -83,10 +103,7 @@ local function lock_all()
   end
 end
 
-if is_free and not is_queued then
-  lock_all()
-  return {1, fence, now}
-end
+if is_free and not is_queued then return lock_all() or {1, fence, now} end
 
 --- queue.lua
 
@@ -106,7 +123,7 @@ for i = 1, #KEYS, 4 do
       if not reads(first[1]) then wait = math.ceil(left(score, now) / 1000) end
       if is_read[i] and writer_waits(queue, ticket, now) then
         -- The waiter tries again soon, to notice a writer that is gone.
-        local retry = turn and math.ceil(turn / 1000) or redis.call('PTTL', lock)
+        local retry = turn and math.ceil(turn / 1000) or pttl[lock]
         wait = math.max(wait, retry, 1)
       end
     end
@@ -119,7 +136,8 @@ for i = 1, #KEYS, 4 do
 end
 
 if longest == 0 then
-  lock_all()
+  local error = lock_all()
+  if error then return error end
   for i = 1, #KEYS, 4 do
     local lock, queue = KEYS[i], KEYS[i + 2]
     if waiter then redis.pcall('ZREM', queue, name(i)) end

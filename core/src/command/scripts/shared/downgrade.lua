@@ -5,16 +5,21 @@
 -- ARGV: the token, the length of a notified waiter's turn (microseconds; see queue.lua), and the
 -- ttl of the queue (milliseconds).
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+--- pttl.lua
 --- readers.lua
 --- queue.lua
+
+for i = 1, #KEYS, 3 do
+  local lock, readers = KEYS[i], KEYS[i + 2]
+  local error = redis.pcall('GET', lock) == ARGV[1] and cannot_change(lock, readers)
+  if error then return error end
+end
 
 local done = 1
 for i = 1, #KEYS, 3 do
   local lock, queue, readers = KEYS[i], KEYS[i + 1], KEYS[i + 2]
   if redis.pcall('GET', lock) == ARGV[1] then
-    begin_reading(lock, readers, ARGV[1], math.max(redis.call('PTTL', lock), 1))
+    begin_reading(lock, readers, ARGV[1], math.max(pttl[lock], 1))
     invite_readers(lock, queue, tonumber(ARGV[2]), ARGV[3])
   elseif not share(lock, readers, ARGV[1]) then
     done = 0

@@ -4,32 +4,50 @@
 -- KEYS: for each resource of each lease the lock key, the fence key, and the readers (see readers.lua).
 -- ARGV: as in extend.lua.
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+--- pttl.lua
 --- readers.lua
-local done, at = {}, 1
+local held, is_kept, at, is_tried = {}, {}, 1, false
 for i = 1, #ARGV, 4 do
-  local token, ttl, memory = ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]
-  local last, is_held = at + 3 * ARGV[i] - 1, 1
-  for k = at, last, 3 do
-    if not holds(KEYS[k], KEYS[k + 2], token) then is_held = 0 end
-  end
+  local token, last = ARGV[i + 1], at + 3 * ARGV[i] - 1
+  held[i] = 1
   for k = at, last, 3 do
     local lock, readers = KEYS[k], KEYS[k + 2]
-    if is_held == 1 then
-      if redis.pcall('GET', lock) ~= token then
-        join_readers(lock, readers, token, ttl)
-      elseif readers ~= lock then
-        -- The DOWNGRADE has not arrived yet.
-        begin_reading(lock, readers, token, math.max(redis.call('PTTL', lock), ttl))
-      elseif redis.call('PTTL', lock) < ttl then
-        redis.call('PEXPIRE', lock, ttl)
+    if not holds(lock, readers, token) then held[i] = 0 end
+    if readers ~= lock and held[i] == 1 then
+      local error = nil
+      if redis.pcall('GET', lock) == token then
+        -- It stays exclusive until it can be changed.
+        is_kept[k] = cannot_change(lock, readers) ~= nil
+        error = is_kept[k] and first_error({keep_expiry(lock)})
+      elseif not is_tried then
+        error, is_tried = cannot_join(readers), true -- What is permitted for one resource is for all.
       end
-      local left = redis.call('PTTL', KEYS[k + 1])
-      if left >= 0 and left < tonumber(memory) then redis.call('PEXPIRE', KEYS[k + 1], memory) end
+      if error then return error end
     end
   end
-  done[#done + 1] = is_held
+  at = last + 1
+end
+
+local done = {}
+at = 1
+for i = 1, #ARGV, 4 do
+  local token, ttl, memory = ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
+  local last = at + 3 * ARGV[i] - 1
+  for k = at, last, 3 do
+    local lock, counter, readers = KEYS[k], KEYS[k + 1], KEYS[k + 2]
+    if held[i] == 1 then
+      if redis.pcall('GET', lock) ~= token then
+        join_readers(lock, readers, token, ttl)
+      elseif readers ~= lock and not is_kept[k] then
+        -- The DOWNGRADE has not arrived yet.
+        begin_reading(lock, readers, token, math.max(pttl[lock], ttl))
+      elseif pttl[lock] < ttl then
+        expire_in(lock, ttl)
+      end
+      if pttl[counter] >= 0 and pttl[counter] < memory then expire_in(counter, memory) end
+    end
+  end
+  done[#done + 1] = held[i]
   at = last + 1
 end
 return done

@@ -4,8 +4,7 @@
 -- ARGV: as in heal.lua, and after the token of the giver '1' if the giver is the reader that the
 -- lease was upgraded from, else '0'.
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+--- pttl.lua
 --- readers.lua
 -- Returns what to do where the token shall hold the resource: 'nothing', 'set' (exclusively),
 -- 'begin' or 'join' (as a reader); nil if others hold it.
@@ -18,6 +17,21 @@ local function repair(lock, readers, token, giver, is_upgraded)
   if value == giver then return is_exclusive and 'set' or 'begin' end
   if is_upgraded then return reads_alone(lock, readers, giver) and 'set' or nil end
   return value == MARKER and not is_exclusive and 'join' or nil
+end
+
+-- Tries everything before the first write.
+local first = 1
+for i = 1, #ARGV, 7 do
+  local last = first + 3 * ARGV[i] - 1
+  for k = first, last, 3 do
+    local lock, readers, token = KEYS[k], KEYS[k + 2], ARGV[i + 1]
+    local act = repair(lock, readers, token, ARGV[i + 5], ARGV[i + 6] == '1')
+    if act and act ~= 'nothing' and not share(lock, readers, token) then
+      local error = first_error({keep_value(lock)}) or act ~= 'set' and cannot_change(lock, readers)
+      if error then return error end
+    end
+  end
+  first = last + 1
 end
 
 local done, at = {}, 1
@@ -38,10 +52,10 @@ for i = 1, #ARGV, 7 do
     local lock, readers = KEYS[k], KEYS[k + 2]
     if is_possible and act[k] ~= 'nothing' and not share(lock, readers, token) then
       if act[k] == 'set' then
-        if readers ~= lock then redis.call('DEL', readers) end
+        if readers ~= lock then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
         redis.call('SET', lock, token, 'PX', ttl)
       elseif act[k] == 'begin' then
-        begin_reading(lock, readers, token, math.max(redis.call('PTTL', lock), ttl))
+        begin_reading(lock, readers, token, math.max(pttl[lock], ttl))
       else
         join_readers(lock, readers, token, ttl)
         if giver ~= token then stop_reading(lock, readers, giver) end

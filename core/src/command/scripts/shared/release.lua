@@ -10,37 +10,51 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   local later = redis.pcall('ZREVRANK', readers, ARGV[1])
   if not later then return 0 end
   if type(later) ~= 'number' then return later end
-  redis.call('ZREM', readers, ARGV[1])
+  if later > 0 then return redis.call('ZREM', readers, ARGV[1]) end
   -- The lock key expires with the last share.
-  if later == 0 then
-    local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
-    if last[1] then
-      local till = string.format('%.0f', last[2])
-      redis.call('PEXPIREAT', lock, till)
-      redis.call('PEXPIREAT', readers, till)
-    else
-      redis.call('DEL', lock)
-    end
+  local last = redis.call('ZRANGE', readers, -2, -2, 'WITHSCORES')
+  if not last[1] then
+    redis.call('DEL', lock, readers)
+    return 1
   end
+  local till = string.format('%.0f', last[2])
+  redis.call('ZREM', readers, '') -- Whether that is permitted, before the first change.
+  redis.call('PEXPIREAT', lock, till)
+  redis.call('PEXPIREAT', readers, till)
+  redis.call('ZREM', readers, ARGV[1])
   return 1
 end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+--- pttl.lua
 --- readers.lua
 --- queue.lua
 
 local token, turn, kept, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local ticket, keep, done = tonumber(ARGV[5]), tonumber(ARGV[6]), 1
 for i = 1, #KEYS, 3 do
+  local lock, readers = KEYS[i], KEYS[i + 2]
+  local has = redis.pcall('GET', lock)
+  local error = nil
+  if has == token then
+    error = first_error({keep_expiry(lock)})
+  elseif has == MARKER and readers ~= lock and redis.pcall('ZSCORE', readers, token) then
+    -- A server without memory refuses ZADD as the first write.
+    error = first_error({{'ZREM', readers, ''}, {'ZRANGE', readers, '0', '0'}, keep_expiry(readers)})
+      or keep and cannot_join(readers)
+    -- A set of another type has no share.
+    if error and string.find(error.err, 'WRONGTYPE', 1, true) then error = nil end
+  end
+  if error then return error end
+end
+for i = 1, #KEYS, 3 do
   local lock, queue, readers = KEYS[i], KEYS[i + 1], KEYS[i + 2]
   local is_held = false
   if redis.pcall('GET', lock) == token then
     is_held = true
-    if keep then redis.call('PEXPIRE', lock, keep) else redis.call('DEL', lock) end
+    expire_in(lock, keep or 0)
   elseif readers ~= lock and keep and share(lock, readers, token) then
     is_held = true
-    put_share(readers, token, clock + keep)
+    put_share(readers, token, keep)
     fit_expiry(lock, readers)
   elseif readers ~= lock then
     is_held = stop_reading(lock, readers, token)
@@ -53,7 +67,7 @@ for i = 1, #KEYS, 3 do
     redis.pcall('ZREM', queue, own)
   end
   if redis.pcall('EXISTS', queue) == 1 then
-    if redis.call('EXISTS', lock) == 0 then
+    if redis.pcall('EXISTS', lock) == 0 then
       notify_next(lock, queue, is_held, turn, kept)
     else
       invite_readers(lock, queue, turn, kept)

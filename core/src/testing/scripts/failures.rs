@@ -1,0 +1,354 @@
+//! Requests that a server refuses in the middle: by its ACL, because a key has another type, or for want of memory. After an
+//! error nothing has changed, and no key is left that never expires.
+
+use super::server::{Content, EPOCH, Keyspace, Server};
+use crate::command::keys::Keys;
+use crate::command::reply::Reply;
+use crate::command::request::{Given, Request, Subject};
+use quorlock_protocol::Turns;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TTL: Duration = Duration::from_secs(100);
+/// Less than a pause of the server.
+const SHORTER: Duration = Duration::from_millis(300);
+const TURNS: Turns = Turns { call: TTL, keep: TTL, memory: TTL };
+
+/// All commands of the scripts.
+const COMMANDS: [&str; 22] = [
+    "del",
+    "eval",
+    "exists",
+    "get",
+    "getrange",
+    "pexpire",
+    "pexpireat",
+    "pttl",
+    "publish",
+    "scan",
+    "set",
+    "time",
+    "zadd",
+    "zcard",
+    "zcount",
+    "zrange",
+    "zrangebyscore",
+    "zrank",
+    "zrem",
+    "zremrangebyscore",
+    "zrevrank",
+    "zscore",
+];
+
+/// Commands that set a key to a value that quorlock never stores there.
+const FOREIGN: [&[&str]; 5] = [
+    &["SET", "KEY", "a text"],
+    &["RPUSH", "KEY", "an item"],
+    &["HSET", "KEY", "field", "value"],
+    &["SADD", "KEY", "a member"],
+    &["ZADD", "KEY", "1", "a member"],
+];
+
+/// What is locked: some resources, each in a mode.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Locked {
+    Exclusively,
+    Shared,
+    /// One resource exclusively, and another one shared.
+    Both,
+    /// Permits of a semaphore.
+    Permit,
+    Permits,
+}
+
+impl Locked {
+    const ALL: [Self; 5] =
+        [Self::Exclusively, Self::Shared, Self::Both, Self::Permit, Self::Permits];
+
+    fn keys(self) -> Arc<[Keys]> {
+        let shared = |resource| Keys::new("p-", resource).shared();
+        let permit = |slot| Keys::permit("p-", "s", slot, 4);
+        match self {
+            Self::Exclusively => [Keys::new("p-", "r")].into(),
+            Self::Shared => [shared("r")].into(),
+            Self::Both => [Keys::new("p-", "q"), shared("r")].into(),
+            Self::Permit => [permit(0)].into(),
+            Self::Permits => [permit(0), permit(1)].into(),
+        }
+    }
+}
+
+fn subject(keys: Arc<[Keys]>, token: u8, waiter: Option<&str>) -> Subject {
+    Subject::new(keys, format!("{token:040x}").into(), waiter.map(Arc::from))
+}
+
+fn acquire(subject: &Arc<Subject>, ttl: Duration) -> Request {
+    let ticket = subject.waiter.is_some().then_some(4);
+    let subject = Arc::clone(subject);
+    Request::Acquire { subject, ttl, proposal: EPOCH, ticket, turns: TURNS }
+}
+
+/// What has happened before a request.
+#[derive(Debug)]
+pub(super) struct Situation {
+    pub(super) name: &'static str,
+    pub(super) before: Vec<Request>,
+    pub(super) requests: Vec<Request>,
+}
+
+/// Every request, in every situation in which it does something of its own.
+fn situations(locked: Locked) -> Vec<Situation> {
+    let keys = locked.keys();
+    let own = Arc::new(subject(Arc::clone(&keys), 1, None));
+    let other = Arc::new(subject(Arc::clone(&keys), 2, None));
+    let waiting = Arc::new(subject(Arc::clone(&keys), 3, Some("quorlock:c#1")));
+    let given = |subject: &Subject| Given {
+        token: Arc::new(subject.token.clone()),
+        until: EPOCH + 50_000_000,
+        within: TTL,
+    };
+    let adopter = |keys: Arc<[Keys]>| {
+        Arc::new(Subject { giver: Some(given(&own)), ..subject(keys, 4, None) })
+    };
+    let transfer = |subject: &Arc<Subject>| Request::Transfer {
+        subject: Arc::clone(subject),
+        ttl: 2 * TTL,
+        proposal: EPOCH,
+    };
+    let release = |subject: &Arc<Subject>, keep| Request::Release {
+        subject: Arc::clone(subject),
+        ticket: None,
+        turns: TURNS,
+        keep,
+    };
+    let adopting = adopter(Arc::clone(&keys));
+    let fence = EPOCH + 1_000_000;
+    let held = || vec![acquire(&own, TTL)];
+    let of_holder = vec![
+        acquire(&own, TTL),
+        acquire(&other, 2 * TTL),
+        acquire(&other, TTL - SHORTER),
+        acquire(&waiting, 2 * TTL),
+        Request::Raise { subject: Arc::clone(&own), ttl: TTL, fence },
+        Request::Extend([(Arc::clone(&own), 2 * TTL)].into()),
+        Request::Extend([(Arc::clone(&own), TTL - SHORTER)].into()),
+        Request::Heal([(Arc::clone(&own), 2 * TTL, fence)].into()),
+        Request::Heal([(Arc::clone(&adopting), 2 * TTL, fence)].into()),
+        release(&own, None),
+        release(&own, Some(TTL / 2)),
+        transfer(&adopting),
+        Request::Exists(Arc::clone(&keys)),
+    ];
+    let mut all = vec![
+        Situation {
+            name: "free",
+            before: Vec::new(),
+            requests: vec![
+                acquire(&own, TTL),
+                acquire(&waiting, TTL),
+                Request::Heal([(Arc::clone(&own), TTL, fence)].into()),
+                release(&own, None),
+            ],
+        },
+        Situation { name: "held", before: held(), requests: of_holder.clone() },
+        Situation {
+            name: "held, with a waiter",
+            before: vec![acquire(&own, TTL), acquire(&waiting, TTL)],
+            requests: of_holder,
+        },
+        Situation {
+            name: "held by two",
+            before: vec![acquire(&own, 2 * TTL), acquire(&other, TTL)],
+            requests: vec![
+                release(&own, None),
+                release(&other, None),
+                release(&own, Some(TTL / 2)),
+            ],
+        },
+        Situation {
+            name: "handed over",
+            before: vec![acquire(&own, TTL), transfer(&adopting)],
+            requests: vec![Request::GiveBack(Arc::clone(&adopting))],
+        },
+        Situation {
+            name: "released",
+            before: vec![acquire(&own, TTL), release(&own, None)],
+            requests: vec![acquire(&other, TTL)],
+        },
+    ];
+    if matches!(locked, Locked::Shared | Locked::Both) {
+        let exclusive: Arc<[Keys]> =
+            keys.iter().map(|keys| Keys::new("p-", resource(keys))).collect();
+        let writer = Arc::new(subject(exclusive, 1, None));
+        let upgraded = keys.iter().map(|keys| match keys.is_shared() {
+            true => keys.clone().upgraded(),
+            false => keys.clone(),
+        });
+        let upgrading = adopter(upgraded.collect());
+        let downgrade =
+            || Request::Downgrade { subject: Arc::new(writer.downgraded()), turns: TURNS };
+        all.extend([
+            Situation {
+                name: "held by a writer",
+                before: vec![acquire(&writer, TTL)],
+                requests: vec![
+                    downgrade(),
+                    Request::Extend([(Arc::new(writer.downgraded()), 2 * TTL)].into()),
+                    Request::Heal([(Arc::new(writer.downgraded()), 2 * TTL, fence)].into()),
+                    Request::Heal([(Arc::new(writer.downgraded()), TTL - SHORTER, fence)].into()),
+                    Request::Extend([(Arc::new(writer.downgraded()), TTL - SHORTER)].into()),
+                    release(&Arc::new(writer.downgraded()), None),
+                ],
+            },
+            Situation { name: "to upgrade", before: held(), requests: vec![transfer(&upgrading)] },
+            Situation {
+                name: "upgraded",
+                before: vec![acquire(&own, TTL), transfer(&upgrading)],
+                requests: vec![Request::GiveBack(Arc::clone(&upgrading))],
+            },
+        ]);
+    }
+    all
+}
+
+/// The resource of these keys.
+fn resource(keys: &Keys) -> &str {
+    keys.lock.strip_prefix("p-").unwrap()
+}
+
+pub(super) async fn begin(server: &Server, situation: &Situation) {
+    server.run(&["FLUSHALL"]).await.unwrap();
+    for request in &situation.before {
+        let (replied, _) = server.ask(request).await;
+        replied.unwrap();
+    }
+}
+
+/// What is stored, without shares that have expired, which are nothing.
+fn live(stored: &Keyspace) -> Keyspace {
+    let mut stored = stored.clone();
+    for (_, stored) in stored.iter_mut().filter(|(key, _)| key.ends_with(":shared")) {
+        if let Content::Sorted(shares) = &mut stored.value {
+            shares.retain(|(_, till)| *till > (EPOCH / 1_000) as i64);
+        }
+    }
+    stored
+}
+
+/// Checks what a server stores after a request. `foreign` is a key that another program has set.
+fn check(
+    replied: &Result<Reply, String>,
+    before: &Keyspace,
+    after: &Keyspace,
+    foreign: Option<&str>,
+    what: &str,
+) {
+    for (key, stored) in after.iter().filter(|(key, _)| Some(&***key) != foreign) {
+        assert!(stored.expires_in.is_some(), "{what}: {key} never expires: {replied:?} {after:?}");
+    }
+    if replied.is_err() {
+        assert_eq!(live(after), live(before), "{what}: {replied:?}");
+    }
+}
+
+/// Runs `test` for every situation. Returns the sum of its results.
+pub(super) fn each(test: impl AsyncFn(&Server, &Situation, Locked) -> usize) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = Server::start().await;
+        let mut refused = 0;
+        for locked in Locked::ALL {
+            for situation in situations(locked) {
+                refused += test(&server, &situation, locked).await;
+            }
+        }
+        refused
+    })
+}
+
+#[test]
+fn a_request_that_lacks_a_permission_changes_nothing_and_leaves_no_key_for_ever() {
+    let refused = each(async |server, situation, locked| {
+        let mut refused = 0;
+        for (request, denied) in situation.requests.iter().flat_map(|r| COMMANDS.map(|c| (r, c))) {
+            begin(server, situation).await;
+            let rule = format!("-{denied}");
+            let user =
+                ["ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "&*", "+@all", &rule];
+            server.run(&user).await.unwrap();
+            let before = server.keyspace().await;
+            server.run(&["AUTH", "limited", "any"]).await.unwrap();
+            let replied = server.reply(request).await;
+            server.run(&["AUTH", "default", "any"]).await.unwrap();
+            let after = server.keyspace().await;
+            let what = format!("{locked:?}, {}, without {denied}: {request:?}", situation.name);
+            check(&replied, &before, &after, None, &what);
+            refused += usize::from(replied.is_err());
+        }
+        refused
+    });
+    assert!(refused > 500, "only {refused} requests were refused");
+}
+
+#[test]
+fn a_request_that_finds_a_foreign_type_changes_nothing_and_leaves_no_key_for_ever() {
+    let refused = each(async |server, situation, locked| {
+        let keys = locked.keys();
+        let all = keys.iter().flat_map(|keys| {
+            let common = match locked {
+                Locked::Permit | Locked::Permits => keys.index().clone(),
+                _ => keys.former_readers().clone(),
+            };
+            [keys.lock.clone(), keys.fence.clone(), keys.queue.clone(), common]
+        });
+        let all: BTreeSet<_> = all.collect();
+        let mut refused = 0;
+        for request in &situation.requests {
+            for (key, command) in all.iter().flat_map(|key| FOREIGN.map(|command| (key, command))) {
+                begin(server, situation).await;
+                server.run(&["DEL", key]).await.unwrap();
+                let words: Vec<_> =
+                    command.iter().map(|word| if *word == "KEY" { key } else { *word }).collect();
+                server.run(&words).await.unwrap();
+                let before = server.keyspace().await;
+                let (replied, after) = server.ask(request).await;
+                let what = format!("{locked:?}, {}, {words:?}: {request:?}", situation.name);
+                check(&replied, &before, &after, Some(key), &what);
+                let is_set = [":queue", ":shared", "s"].iter().any(|end| key.ends_with(end));
+                if !is_set || command[0] != "ZADD" {
+                    assert_eq!(after.get(key), before.get(key), "{what}");
+                }
+                refused += usize::from(replied.is_err());
+            }
+        }
+        refused
+    });
+    assert!(refused > 200, "only {refused} requests were refused");
+}
+
+#[test]
+fn a_request_without_memory_changes_nothing_and_leaves_no_key_for_ever() {
+    let refused = each(async |server, situation, locked| {
+        let mut refused = 0;
+        for request in &situation.requests {
+            begin(server, situation).await;
+            let before = server.keyspace().await;
+            server.run(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+            let replied = server.reply(request).await;
+            server.run(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+            let after = server.keyspace().await;
+            let what = format!("{locked:?}, {}, without memory: {request:?}", situation.name);
+            check(&replied, &before, &after, None, &what);
+            // What is held already can be kept and released.
+            if let Request::Release { .. } | Request::Extend(_) | Request::Downgrade { .. } =
+                request
+            {
+                assert!(replied.is_ok(), "{what}: {replied:?}");
+            }
+            refused += usize::from(replied.is_err());
+        }
+        refused
+    });
+    assert!(refused > 30, "only {refused} requests were refused");
+}
