@@ -27,7 +27,7 @@ impl Setup {
         fork::watch();
         // Done here, not lazily: if another thread were initializing the scripts during a fork, the
         // child would wait for it forever.
-        script::sources();
+        script::prepare();
         Arc::new(Self {
             options,
             quorum: Quorum::over(endpoints.len()).expect("the number of nodes was checked"),

@@ -15,7 +15,7 @@ use quorlock_protocol::node::permits::{self, Choice, Permits, Permitted};
 use quorlock_protocol::node::queue::{self, Message};
 use quorlock_protocol::node::readers::Mode;
 use quorlock_protocol::node::record::{self, Record, Target, Wanted};
-use quorlock_protocol::{Moment, Turns, Vote, next_fence};
+use quorlock_protocol::{FENCE_MEMORY, Moment, Turns, Vote, next_fence};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -112,13 +112,17 @@ impl Entries {
                 })
             }
             Request::Extend(leases) => {
-                let extend = |(subject, ttl): &(Arc<Subject>, _)| {
+                let extend = |(subject, ttl): &(Arc<Subject>, Duration)| {
                     let token = &subject.token;
-                    self.with(subject, |records, _| {
+                    let done = self.with(subject, |records, _| {
                         record::act_on_held(records, now, token, |entry, mode| {
                             entry.extend_in(time, token, *ttl, mode)
                         })
-                    })
+                    });
+                    if done {
+                        self.keep_slots(now, subject, *ttl);
+                    }
+                    done
                 };
                 return Ok(Reply::Each(leases.iter().map(extend).collect()));
             }
@@ -322,6 +326,15 @@ impl Entries {
             let token = (&subject.token, keep);
             permits::release(permits, slots, left, (now, turns), token, place, notify)
         })
+    }
+
+    /// Keeps the number of slots for as long as a permit of this ttl needs it, after EXTEND of the subject.
+    fn keep_slots(&mut self, now: Moment, subject: &Subject, ttl: Duration) {
+        self.forget_offers(now, subject);
+        let permits = subject.permit().and_then(|permit| self.permits.get_mut(permit.index));
+        if let Some(permits) = permits {
+            permits.keep_slots(now, now.plus(ttl.saturating_add(FENCE_MEMORY)));
+        }
     }
 
     /// Forgets the offers of the permits that the token of the subject holds.

@@ -5,7 +5,7 @@
 //! and `node` do). `node`, `doctor` and `lock` call it.
 //!
 //! Reading order: `keys.rs`, `token.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
-//! `script.rs` with `scripts/` (a server's side), `memory.rs` and
+//! `script.rs` with `scripts/`, `wire.rs` and `parse.rs` (a server's side), `memory.rs` and
 //! `memory_node.rs` (an in-memory node's side), `limits.rs` (what a node may send), `text.rs` (leases as text).
 
 pub(crate) mod answer;
@@ -13,8 +13,10 @@ pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod memory_node;
+pub(crate) mod parse;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod script;
 pub(crate) mod text;
 pub(crate) mod token;
+pub(crate) mod wire;

@@ -21,7 +21,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// The minimum ttl. A shorter lease could end during an ordinary scheduling pause.
 const MIN_TTL: Duration = Duration::from_millis(10);
 /// The maximum ttl. A longer lease of a crashed holder would block others for too long.
-const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 /// The longest finite `wait` and `max_hold`: a hundred years, so that no sum of times overflows.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 const MAX_WAIT_NANOS: f64 = MAX_WAIT.as_nanos() as f64;

@@ -30,7 +30,7 @@ const OPTIONAL: [(&str, &[&str]); 4] = [
     ),
     (
         "the node refuses shared locks, or keeps them until their ttl has passed",
-        &["PEXPIREAT", "ZCOUNT", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZREVRANK", "ZSCORE"],
+        &["ZCOUNT", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZREVRANK", "ZSCORE"],
     ),
 ];
 

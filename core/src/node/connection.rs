@@ -6,7 +6,8 @@
 use crate::command::answer::Failure;
 use crate::command::memory_node::{MemoryConnection, MemoryNode};
 use crate::command::request::Request;
-use crate::command::script::{self, By};
+use crate::command::script;
+use crate::command::wire::By;
 use crate::config::endpoint::{Sentinels, Target};
 use crate::config::server::Server;
 use crate::node::exchange::{PackedRequest, ReplySink};

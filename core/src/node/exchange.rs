@@ -10,7 +10,7 @@
 
 use crate::command::answer::{Answered, Failure, NONSENSE};
 use crate::command::request::Request;
-use crate::command::script::By;
+use crate::command::wire::By;
 use crate::error::NodeOutcome;
 use crate::transport::connection::Receive;
 use crate::transport::handshake::failure;

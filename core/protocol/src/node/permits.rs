@@ -77,6 +77,13 @@ impl Permits {
         if self.known_until.is_some_and(|until| now < until) { self.known } else { 0 }
     }
 
+    /// Keeps the number of slots until `until`, unless the node has forgotten it: an EXTEND of permits.
+    pub fn keep_slots(&mut self, now: Moment, until: Moment) {
+        if self.known(now) > 0 {
+            self.known_until = Some(until);
+        }
+    }
+
     /// Forgets which slots there are, as a server does whose index is deleted.
     pub fn forget_slots(&mut self) {
         self.known_until = None;

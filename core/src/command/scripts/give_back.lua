@@ -1,28 +1,41 @@
--- GIVE BACK: undoes TRANSFER. Sets the token of the giver again in every lock key that the token
--- holds, for the time that is left to adopt the lease. If none is left, deletes the key. Returns 1
+-- GIVE BACK: undoes TRANSFER. Makes the giver the holder again of every resource that the token
+-- holds, for the time that is left to adopt the lease. If none is left, deletes the keys. Returns 1
 -- if the token held all of them; else 0.
 --
--- KEYS: the lock key of each resource; for each permit of a semaphore also the index (see permits.lua).
+-- KEYS: for each resource the lock key and the readers, or the index of a permit (see readers.lua).
 -- ARGV: the token, the token of the giver, the time by the nodes' clocks at which the time to adopt
--- the lease ends (microseconds), and how long it was in all (milliseconds). For permits also the beginning of all lock
--- keys.
+-- the lease ends (microseconds), how long it was in all (milliseconds), '1' to undo an upgrade, else '0', and for permits the
+-- beginning of all lock keys.
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
---- free_from.lua
-local left, done = math.min(math.ceil((ARGV[3] - now) / 1000), tonumber(ARGV[4])), 1
+--- pttl.lua
+--- readers.lua
+local token, giver, is_upgrade, base = ARGV[1], ARGV[2], ARGV[5] == '1', ARGV[6]
+local rest, done = math.min(math.ceil((ARGV[3] - now) / 1000), tonumber(ARGV[4])), 1
 for i = 1, #KEYS, EACH do
-  local is_held = redis.pcall('GET', KEYS[i]) == ARGV[1]
-  if not is_held then
+  local lock, readers = KEYS[i], base and KEYS[i] or KEYS[i + 1]
+  local error = holds(lock, readers, token) and cannot_change(lock, readers)
+  if error then return error end
+end
+for i = 1, #KEYS, EACH do
+  local lock, readers = KEYS[i], base and KEYS[i] or KEYS[i + 1]
+  local is_reader = not is_upgrade and share(lock, readers, token) ~= nil
+  if not is_reader and redis.pcall('GET', lock) ~= token then
     done = 0
-  elseif left > 0 then
-    redis.call('SET', KEYS[i], ARGV[2], 'PX', left)
+  elseif is_reader then
+    if rest > 0 then join_readers(lock, readers, giver, rest) end
+    stop_reading(lock, readers, token)
+  elseif rest <= 0 then
+    expire_in(lock, 0)
+    if base then tell_index(KEYS[i + 1], base, lock, 0) end
   else
-    redis.call('DEL', KEYS[i])
-  end
-  if is_held and ARGV[5] then
-    local score = left > 0 and free_from(left) or '0'
-    redis.pcall('ZADD', KEYS[i + 1], 'XX', score, string.sub(KEYS[i], #ARGV[5] + 1))
+    -- The lease may still be valid after an upgrade of it.
+    local ttl = is_upgrade and math.max(rest, pttl[lock]) or rest
+    if is_upgrade and readers ~= lock then
+      begin_reading(lock, readers, giver, ttl)
+    else
+      redis.call('SET', lock, giver, 'PX', string.format('%.0f', ttl))
+    end
+    if base then tell_index(KEYS[i + 1], base, lock, ttl) end
   end
 end
 return done

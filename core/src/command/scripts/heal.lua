@@ -3,30 +3,67 @@
 -- it does but a fence counter has passed the lease's fence, and 0 if another token holds one. If a
 -- fence key holds a foreign value, nothing of the lease is changed.
 --
--- KEYS: for each resource of each lease the lock key and the fence key.
+-- KEYS: for each resource of each lease the lock key, the fence key, and the readers (see readers.lua).
 -- ARGV: for each lease the number of its resources, its token, its ttl, its fence, the minimum ttl of
--- its fence keys, and the token of its giver (its own token if there is none). All ttls are in
--- milliseconds.
+-- its fence keys, the token of its giver (its own token if there is none), and '1' if the giver is the reader that the
+-- lease was upgraded from, else '0'. All ttls are in milliseconds.
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+--- pttl.lua
+--- readers.lua
+-- Returns what to do where the token shall hold the resource: 'nothing', 'set' (exclusively),
+-- 'begin' or 'join' (as a reader); nil if others hold it.
+local function repair(lock, readers, token, giver, is_upgraded)
+  local value = redis.pcall('GET', lock)
+  local is_exclusive = readers == lock or is_upgraded
+  if not is_exclusive and not read('ZRANGE', readers, '0', '0') then return nil end
+  if value == token then return is_exclusive and 'nothing' or 'begin' end
+  if not value then return is_exclusive and 'set' or 'begin' end
+  if value == giver then return is_exclusive and 'set' or 'begin' end
+  if is_upgraded then return reads_alone(lock, readers, giver) and 'set' or nil end
+  return value == MARKER and not is_exclusive and 'join' or nil
+end
+
+-- Tries everything before the first write.
+local first = 1
+for i = 1, #ARGV, 7 do
+  local last = first + EACH * ARGV[i] - 1
+  for k = first, last, EACH do
+    local lock, readers, token = KEYS[k], KEYS[k + 2], ARGV[i + 1]
+    local act = repair(lock, readers, token, ARGV[i + 5], ARGV[i + 6] == '1')
+    if act and act ~= 'nothing' and not share(lock, readers, token) then
+      local error = first_error({keep_value(lock)}) or act ~= 'set' and cannot_change(lock, readers)
+      if error then return error end
+    end
+  end
+  first = last + 1
+end
+
 local done, at = {}, 1
-for i = 1, #ARGV, 6 do
-  local token, ttl, fence, memory, giver = unpack(ARGV, i + 1, i + 5)
-  local last, is_possible, is_passed, old, set = at + 2 * ARGV[i] - 1, true, false, {}, {}
+for i = 1, #ARGV, 7 do
+  local token, ttl, fence, memory, giver, is_upgraded = unpack(ARGV, i + 1, i + 6)
+  ttl, is_upgraded = tonumber(ttl), is_upgraded == '1'
+  local last, is_possible, is_passed, old, act = at + EACH * ARGV[i] - 1, true, false, {}, {}
   -- The fence counter must not expire before the clock has passed its value.
   if fence - now > FENCE_WINDOW then memory = memory + math.ceil((fence - now) / 1000) end
-  for k = at, last, 2 do
-    local holder = redis.pcall('GET', KEYS[k])
+  for k = at, last, EACH do
+    act[k] = repair(KEYS[k], KEYS[k + 2], token, giver, is_upgraded)
     old[k] = redis.pcall('GET', KEYS[k + 1]) or '0'
     old[k] = type(old[k]) == 'string' and tonumber(old[k])
-    set[k] = not holder or (holder == giver and holder ~= token)
-    if (not set[k] and holder ~= token) or not old[k] then is_possible = false end
+    if not act[k] or not old[k] then is_possible = false end
     if old[k] and old[k] > tonumber(fence) then is_passed = true end
   end
-  for k = at, last, 2 do
-    if is_possible and set[k] then
-      redis.call('SET', KEYS[k], token, 'PX', ttl)
+  for k = at, last, EACH do
+    local lock, readers = KEYS[k], KEYS[k + 2]
+    if is_possible and act[k] ~= 'nothing' and not share(lock, readers, token) then
+      if act[k] == 'set' then
+        if readers ~= lock then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
+        redis.call('SET', lock, token, 'PX', ttl)
+      elseif act[k] == 'begin' then
+        begin_reading(lock, readers, token, math.max(pttl[lock], ttl))
+      else
+        join_readers(lock, readers, token, ttl)
+        if giver ~= token then stop_reading(lock, readers, giver) end
+      end
       if old[k] < tonumber(fence) then redis.call('SET', KEYS[k + 1], fence, 'PX', memory) end
     end
   end

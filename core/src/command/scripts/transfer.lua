@@ -1,5 +1,5 @@
 -- TRANSFER: locks all resources for a token, or none, where the token of the giver holds all of
--- them. Returns one of:
+-- them. To upgrade a reader, it locks them exclusively where the giver is the only reader. Returns one of:
 --   {1, fence, time}              granted
 --   {2, 0}                        the token already holds a resource
 --   {0, expires_in, time, token}  refused
@@ -8,32 +8,62 @@
 -- it is that of a key with another token, in milliseconds (-1: never), and `token` is the other
 -- token, cut off after the longest one; '' if the value is not a string.
 --
--- KEYS: for each resource the lock key, the fence key and the queue; for each permit of a semaphore also the index (see
--- permits.lua).
--- ARGV: the token, the ttl of the lock, the proposed fence, the minimum ttl of the fence key, and
--- the token of the giver. All ttls are in milliseconds. For permits also the beginning of all lock keys.
+-- KEYS: for each resource the lock key, the fence key, the queue, and the readers, or the index of a permit (see readers.lua).
+-- ARGV: the token, the ttl of the lock, the proposed fence, the minimum ttl of the fence key, the token of the giver, '1' for
+-- an upgrade, else '0', and for permits the beginning of all lock keys. All ttls are in milliseconds.
 
---- fence.lua
---- free_from.lua
-local giver, other, expires_in, is_missing, is_own = ARGV[5], nil, 0, false, false
+-- What remains of a key is read before the clock: see readers.lua.
+local pttl = {}
 for i = 1, #KEYS, EACH do
-  local value = redis.pcall('GET', KEYS[i])
-  is_own = is_own or value == token
+  for _, key in ipairs({KEYS[i], KEYS[i + 3]}) do pttl[key] = redis.call('PTTL', key) end
+end
+--- fence.lua
+--- readers.lua
+local giver, is_upgrade, base = ARGV[5], ARGV[6] == '1', ARGV[7]
+local other, expires_in, is_missing, is_own = nil, 0, false, false
+for i = 1, #KEYS, EACH do
+  local lock, readers = KEYS[i], base and KEYS[i] or KEYS[i + 3]
+  local value = redis.pcall('GET', lock)
+  is_own = is_own or holds(lock, readers, token)
+  local is_given = holds(lock, readers, giver)
+  if is_given and is_upgrade then
+    is_given = value == giver or reads_alone(lock, readers, giver)
+  elseif value == MARKER and readers ~= lock then
+    is_missing = is_missing or not is_given
+  end
   if not value then
     is_missing = true
-  elseif value ~= giver then
+  elseif not is_given then
     other = type(value) == 'string' and string.sub(value, 1, MAX_TOKEN + 1) or ''
-    expires_in = redis.call('PTTL', KEYS[i])
+    expires_in = pttl[lock]
   end
 end
 if is_own then return {2, 0} end
 if is_missing then return {0, -2, now, ''} end
 if other then return {0, expires_in, now, other} end
 for i = 1, #KEYS, EACH do
-  redis.call('SET', KEYS[i], token, 'PX', ttl)
-  redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)
-  if ARGV[6] then
-    redis.pcall('ZADD', KEYS[i + 3], 'XX', free_from(ttl), string.sub(KEYS[i], #ARGV[6] + 1))
+  local lock, readers = KEYS[i], base and KEYS[i] or KEYS[i + 3]
+  local error = first_error({keep_value(lock)}) or readers ~= lock and cannot_change(lock, readers)
+  if error then return error end
+end
+for i = 1, #KEYS, EACH do
+  local lock, readers = KEYS[i], base and KEYS[i] or KEYS[i + 3]
+  if is_upgrade then
+    -- If the upgrade fails, its lease relies on what it was promised before, or meanwhile: of all of its
+    -- resources, also of those that it has exclusively.
+    local kept = math.max(pttl[lock], tonumber(ttl))
+    if readers ~= lock then redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
+    redis.call('SET', lock, token, 'PX', string.format('%.0f', kept))
+  elseif readers == lock then
+    redis.call('SET', lock, token, 'PX', ttl)
+  elseif redis.call('GET', lock) == giver then
+    -- The DOWNGRADE has not arrived yet.
+    begin_reading(lock, readers, token, tonumber(ttl))
+  else
+    join_readers(lock, readers, token, tonumber(ttl))
+    stop_reading(lock, readers, giver)
   end
+  redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)
+  if base then tell_index(KEYS[i + 3], base, lock, tonumber(ttl)) end
 end
 return {1, fence, now}

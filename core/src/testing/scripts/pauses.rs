@@ -55,7 +55,7 @@ fn a_pause_of_the_server_shortens_nothing_that_was_promised() {
                 begin(server, situation).await;
                 let before = ends(&server.keyspace().await, EPOCH);
                 server.pause(EPOCH, readings, PAUSE);
-                let replied = server.reply(request).await;
+                let replied = server.reply(request, "").await;
                 let now = EPOCH + PAUSE.as_micros() as u64;
                 server.set_clock(now);
                 let after = ends(&server.keyspace().await, now);
@@ -98,7 +98,7 @@ fn a_pause_beyond_all_ttls_leaves_no_key_for_ever() {
             server.set_clock(EPOCH);
             begin(server, situation).await;
             server.pause(EPOCH, readings, LONG_PAUSE);
-            let replied = server.reply(request).await;
+            let replied = server.reply(request, "").await;
             server.set_clock(EPOCH + LONG_PAUSE.as_micros() as u64);
             for (key, stored) in server.keyspace().await {
                 let what =

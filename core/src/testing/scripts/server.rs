@@ -3,12 +3,12 @@
 use super::servers::Servers;
 use crate::command::reply::Reply;
 use crate::command::request::Request;
-use crate::command::script::By;
+use crate::command::wire::By;
 use crate::config::endpoint::{Endpoint, Target};
 use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::open;
 use quorlock_protocol::FENCE_LIMIT;
-use redis::{Cmd, Value, from_redis_value};
+use redis::{Arg, Cmd, Value, from_redis_value};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -118,14 +118,34 @@ impl Server {
     pub(super) async fn ask(&self, request: &Request) -> (Result<Reply, String>, Keyspace) {
         let mut dump = redis::cmd("EVAL");
         dump.arg(DUMP).arg(0);
-        let [replied, dumped] = self.all([request.command(By::Source), dump]).await;
+        let [limited, user, replied, back, dumped] =
+            self.all(self.strictly(request, dump, "")).await;
+        limited.and(user).and(back).expect("the user may do that");
         (understood(request, replied), keyspace(dumped.unwrap()))
     }
 
-    /// Sends a request. Returns the reply or the server's error.
-    pub(super) async fn reply(&self, request: &Request) -> Result<Reply, String> {
-        let [replied] = self.all([request.command(By::Source)]).await;
+    /// Sends a request by a user without the permission for the command `denied`, which may be empty. Returns the reply or
+    /// the server's error.
+    pub(super) async fn reply(&self, request: &Request, denied: &str) -> Result<Reply, String> {
+        let ping = redis::cmd("PING");
+        let [limited, user, replied, back, _] =
+            self.all(self.strictly(request, ping, denied)).await;
+        limited.and(user).and(back).expect("the user may do that");
         understood(request, replied)
+    }
+
+    /// Commands that send the request by a user that may touch no keys but those that the request declares, and then send
+    /// another command.
+    fn strictly(&self, request: &Request, then: Cmd, denied: &str) -> [Cmd; 5] {
+        let command = request.command(By::Source);
+        let mut limit = redis::cmd("ACL");
+        limit.arg(&["SETUSER", "strict", "reset", "on", "nopass", "&*", "+@all"][..]);
+        if !denied.is_empty() {
+            limit.arg(format!("-{denied}"));
+        }
+        limit.arg(declared(&command));
+        let user = |name| redis::cmd("AUTH").arg(name).arg("any").to_owned();
+        [limit, user("strict"), command, user("default"), then]
     }
 
     pub(super) async fn keyspace(&self) -> Keyspace {
@@ -146,6 +166,27 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// The keys that a command declares, as patterns of an ACL.
+fn declared(command: &Cmd) -> Vec<String> {
+    let words: Vec<_> = command
+        .args_iter()
+        .filter_map(|word| match word {
+            Arg::Simple(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        })
+        .collect();
+    let keys = match words[0] {
+        "EVAL" => words[3..][..words[2].parse().unwrap()].to_vec(),
+        "EXISTS" => words[1..].to_vec(),
+        _ => Vec::new(),
+    };
+    // LIST looks at all keys. A server compares each key of INSPECT of a semaphore with each pattern, which takes long.
+    if words[0] == "EVAL" && (keys.is_empty() || keys.len() > 100) {
+        return vec!["~*".to_owned()];
+    }
+    keys.into_iter().map(|key| format!("~{}", key.replace(['\\', '*', '?', '['], "?"))).collect()
 }
 
 fn understood(request: &Request, replied: Result<Value, String>) -> Result<Reply, String> {

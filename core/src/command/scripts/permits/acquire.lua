@@ -23,14 +23,18 @@ local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
 -- expire.
 local is_new, has_index = false, true
 
+-- Tells the index that the slot is taken. Only `learn` adds a slot.
+local function take(i)
+  local changed = redis.pcall('ZADD', index, 'XX', 'CH', free_from(ttl), string.sub(KEYS[i], #base + 1))
+  has_index = type(changed) == 'number'
+  is_new = changed == 0 or is_new
+end
+
 -- Stores what belongs to the lock of a slot, which is set.
 local function grant(i)
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[i + 1], text, 'PX', memory)
-  -- Only `learn` adds a slot.
-  local changed = redis.pcall('ZADD', index, 'XX', 'CH', free_from(ttl), string.sub(KEYS[i], #base + 1))
-  has_index = type(changed) == 'number'
-  is_new = is_new or changed == 0
+  take(i)
 end
 
 local function granted()
@@ -47,13 +51,18 @@ end
 
 --- queue.lua
 --- permits.lua
-if is_granted then
+local function learn_taken()
   learn(limit, memory)
+  for i = 1, #KEYS, 4 do take(i) end
+end
+if is_granted then
+  learn_taken()
   return granted()
 end
 
 local turn, kept, waiter, ticket = tonumber(ARGV[7]), ARGV[8], ARGV[9], tonumber(ARGV[10])
 local wanted, has_turn, is_free, is_own, holder, longest_held = #KEYS / 4, end_of_turn(waiter), true, false, '', 0
+local held = {}
 for i = 1, #KEYS, 4 do
   local value, slot = redis.pcall('GET', KEYS[i]), string.sub(KEYS[i], #base + 1)
   if value then
@@ -65,8 +74,7 @@ for i = 1, #KEYS, 4 do
       longest_held = free_in
       holder = type(value) == 'string' and string.sub(value, 1, MAX_TOKEN + 1) or ''
     end
-    -- HEAL may have taken a slot that is free in the index.
-    if redis.pcall('ZSCORE', index, slot) == '0' then set_free_from(slot) end
+    held[#held + 1] = KEYS[i]
   elseif is_queued and not has_turn and is_offered(slot) then
     is_free = false
   end
@@ -76,6 +84,7 @@ if is_own then return {2, 0} end
 local free, reserved = nil, 0
 if not is_free or (is_queued and not has_turn) then
   learn(limit, memory)
+  for _, lock in ipairs(held) do correct(lock) end
   free = count_free(limit)
   reserved = has_turn and 0 or reserved_before(waiter, ticket, free or 0)
   is_free = is_free and (not free or reserved + wanted <= free)
@@ -85,7 +94,7 @@ if is_free then
     redis.call('SET', KEYS[i], token, 'PX', ttl)
     grant(i)
   end
-  if is_new then learn(limit, memory) end
+  if is_new then learn_taken() end
   if waiter then redis.pcall('ZREM', queue, waiter) end
   -- It took others than it was offered, so those are free.
   if has_turn and take_back(has_turn) then notify_waiters(turn) end

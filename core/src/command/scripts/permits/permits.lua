@@ -1,30 +1,35 @@
 -- The index of a semaphore: a sorted set of all of its slots. The score of a slot is the time from which
 -- it is free, by this node's clock, in microseconds; 0 if it is free already. The index only tells what is
--- worth a try: whether a slot is held is decided by its lock key. EXTEND and HEAL do not update the index,
--- so a slot whose time has passed is looked up before it counts as free. A slot that a waiter is offered is
--- not free until the end of the waiter's turn, and no two waiters' turns end at the same time.
+-- worth a try: whether a slot is held is decided by its lock key. Where the index is wrong, because it was lost or HEAL
+-- took a slot, the next ACQUIRE of that slot corrects it: a script touches only lock keys that KEYS names. A slot that a
+-- waiter is offered is not free until the end of the waiter's turn, and no two waiters' turns end at the same time.
 --
 -- A lock key is `base` and the number of the slot. All keys of a semaphore have one hash tag.
 
-local function set_free_from(slot)
-  local pttl = redis.pcall('PTTL', base .. slot)
+local function set_free(slot) redis.pcall('ZADD', index, 'XX', '0', slot) end
+
+-- Sets the index to what the lock key of a slot says, if that is held but free in the index.
+local function correct(lock)
+  local slot = string.sub(lock, #base + 1)
+  local score = redis.pcall('ZSCORE', index, slot)
+  if type(score) ~= 'string' or tonumber(score) > now then return end
+  local pttl = redis.pcall('PTTL', lock)
   if type(pttl) ~= 'number' then return end
-  local till = pttl == -2 and '0' or pttl < 0 and '+inf' or free_from(math.max(pttl, 1))
-  redis.pcall('ZADD', index, till, slot)
+  redis.pcall('ZADD', index, 'XX', pttl < 0 and '+inf' or free_from(math.max(pttl, 1)), slot)
 end
 
--- Looks up the slots whose time has passed.
-local function look_up_passed()
+-- Frees the slots whose time has passed.
+local function free_passed()
   local passed = redis.pcall('ZRANGEBYSCORE', index, '(0', string.format('%.0f', now))
-  for _, slot in ipairs(passed) do set_free_from(slot) end
+  for _, slot in ipairs(passed) do set_free(slot) end
 end
 
 -- The number of slots in the index, as last learned.
 local known = 0
 
--- Adds the slots below a limit that the index lacks, and removes those beyond it that nobody holds.
+-- Adds the slots below a limit that the index lacks, as free ones, and removes those beyond it that nobody holds.
 local function learn(limit, memory)
-  look_up_passed()
+  free_passed()
   local count = redis.pcall('ZCARD', index)
   -- A value of another type, or a missing permission: there is no index.
   if type(count) ~= 'number' then return end
@@ -32,9 +37,7 @@ local function learn(limit, memory)
   if count == 0 and redis.pcall('PEXPIRE', index, memory) ~= 0 then return end
   known = count
   if known < limit then
-    for slot = 0, limit - 1 do
-      if not redis.pcall('ZSCORE', index, slot) then set_free_from(slot) end
-    end
+    for slot = 0, limit - 1 do redis.pcall('ZADD', index, 'NX', '0', slot) end
     redis.pcall('PEXPIRE', index, memory)
     known = limit
   elseif known > limit then
@@ -122,7 +125,7 @@ local function is_offered(slot)
   if left(-tonumber(till), now) > 0 and redis.pcall('ZCOUNT', queue, '-' .. till, '-' .. till) ~= 0 then
     return true
   end
-  set_free_from(slot)
+  set_free(slot)
   return false
 end
 
@@ -132,11 +135,12 @@ local function end_of_turn(waiter)
   return type(score) == 'string' and left(tonumber(score), now) > 0 and -tonumber(score) or nil
 end
 
--- Frees the slots that were offered to the waiter whose turn ends then. Returns whether there were any.
+-- Frees the slots that were offered to the waiter whose turn ends then. Returns whether there were any. (A lock that ends in
+-- the same microsecond counts as free, too, until somebody tries.)
 local function take_back(turn_end)
   local till = string.format('%.0f', turn_end)
   local offered = redis.pcall('ZRANGEBYSCORE', index, till, till)
-  for _, slot in ipairs(offered) do set_free_from(slot) end
+  for _, slot in ipairs(offered) do set_free(slot) end
   return offered[1] ~= nil
 end
 

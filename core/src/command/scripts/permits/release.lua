@@ -42,7 +42,7 @@ if ticket then
 elseif waiter then
   redis.pcall('ZREM', queue, waiter)
 end
-look_up_passed()
+free_passed()
 -- The waiter does not use its turn, so what it was offered is free.
 if has_turn then take_back(has_turn) end
 notify_waiters(turn)

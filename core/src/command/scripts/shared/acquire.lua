@@ -17,39 +17,43 @@ end
 -- Fast path: one resource, no waiters. A reader that is listed already is left to what follows. It undoes what it has done if
 -- the rest is refused.
 if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
-  local lock, readers, is_granted, ms = KEYS[1], KEYS[4], false, math.floor(now / 1000)
-  local till = string.format('%.0f', ms + ttl)
+  local lock, readers, clock, is_granted = KEYS[1], KEYS[4], math.floor(now / 1000), false
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
+  local till = string.format('%.0f', clock + ttl)
   if held[1] == MARKER then
-    local longest = tonumber(ttl)
-    local is_short = pttl[readers] < longest -- Also if it has no ttl (-1), or was deleted or evicted (-2).
-    local function expire_at(key, time) redis.call('PEXPIREAT', key, string.format('%.0f', time)) end
-    -- The first of these finds out whether a ttl can be set.
-    if pttl[lock] < longest then expire_at(lock, ms + longest) elseif is_short then expire_at(lock, ms + pttl[lock]) end
+    -- A key lasts for at least what remained; one without a ttl gets the longest one. (-2: it was evicted.)
+    local function expire_in(key, least)
+      local left = pttl[key] == -1 and LONGEST_TTL or math.max(pttl[key], least)
+      redis.call('PEXPIRE', key, string.format('%.0f', left))
+    end
+    expire_in(lock, tonumber(ttl)) -- The first write finds out whether a ttl can be set.
     local added, stored = redis.pcall('ZADD', readers, 'NX', till, token), nil
     if added == 1 then
-      if is_short then expire_at(readers, ms + (pttl[readers] == -1 and 86400000 or longest)) end
+      expire_in(readers, tonumber(ttl))
       stored = redis.pcall('SET', KEYS[2], text, 'PX', memory)
-      if stored.err then redis.call('ZADD', readers, 'XX', '0', token) end
+      is_granted = not stored.err
+      if not is_granted then redis.call('ZADD', readers, 'XX', '0', token) end
     end
-    is_granted = stored and not stored.err
     if not is_granted then
-      if pttl[lock] >= 0 and pttl[lock] < longest then expire_at(lock, ms + pttl[lock]) end
-      if stored and is_short and pttl[readers] ~= -1 then expire_at(readers, math.max(ms + pttl[readers], 1)) end
+      expire_in(lock, 1)
+      if stored then expire_in(readers, 1) end
       local error = stored or added
       if type(error) == 'table' then return error end
+    elseif now % 32 == 0 then
+      redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', clock)
     end
-    if is_granted and now % 32 == 0 then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', ms) end
   elseif not held[1] then
-    redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
-    redis.call('PEXPIREAT', readers, '1') -- It is missing, so this only finds out whether it can get a ttl.
+    -- A full server refuses the first write, unless it needs no memory.
     redis.call('SET', lock, MARKER, 'PX', ttl)
-    local added = redis.pcall('ZADD', readers, till, token)
-    if type(added) == 'table' then
-      redis.call('PEXPIREAT', lock, '1')
-      return added
+    local function clear() return redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
+    local done = clear()
+    if type(done) == 'number' then done = redis.pcall('ZADD', readers, till, token) end
+    if type(done) == 'number' then done = redis.pcall('PEXPIRE', readers, ttl) end
+    if type(done) == 'table' then
+      clear()
+      redis.call('DEL', lock)
+      return done
     end
-    redis.call('PEXPIREAT', readers, till)
     redis.call('SET', KEYS[2], text, 'PX', memory)
     is_granted = true
   end

@@ -1,17 +1,18 @@
--- EXTEND with at least one resource in shared mode. Returns the same as extend.lua. Never makes a
+-- EXTEND with at least one resource in shared mode, or a permit. Returns the same as extend.lua. Never makes a
 -- reader of a token whose share has expired.
 --
--- KEYS: for each resource of each lease the lock key, the fence key, and the readers (see readers.lua).
--- ARGV: as in extend.lua.
+-- KEYS: for each resource of each lease the lock key, the fence key, and the readers, or the index of a permit (see
+-- readers.lua).
+-- ARGV: for each lease what extend.lua has, and the beginning of all lock keys of a semaphore ('' for locks).
 
 --- pttl.lua
 --- readers.lua
 local held, is_kept, at, is_tried = {}, {}, 1, false
-for i = 1, #ARGV, 4 do
-  local token, last = ARGV[i + 1], at + 3 * ARGV[i] - 1
+for i = 1, #ARGV, 5 do
+  local token, base, last = ARGV[i + 1], ARGV[i + 4], at + EACH * ARGV[i] - 1
   held[i] = 1
-  for k = at, last, 3 do
-    local lock, readers = KEYS[k], KEYS[k + 2]
+  for k = at, last, EACH do
+    local lock, readers = KEYS[k], base == '' and KEYS[k + 2] or KEYS[k]
     if not holds(lock, readers, token) then held[i] = 0 end
     if readers ~= lock and held[i] == 1 then
       local error = nil
@@ -30,13 +31,13 @@ end
 
 local done = {}
 at = 1
-for i = 1, #ARGV, 4 do
-  local token, ttl, memory = ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
-  local last = at + 3 * ARGV[i] - 1
-  for k = at, last, 3 do
-    local lock, counter, readers = KEYS[k], KEYS[k + 1], KEYS[k + 2]
+for i = 1, #ARGV, 5 do
+  local token, ttl, memory, base = ARGV[i + 1], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), ARGV[i + 4]
+  local last = at + EACH * ARGV[i] - 1
+  for k = at, last, EACH do
+    local lock, counter, readers = KEYS[k], KEYS[k + 1], base == '' and KEYS[k + 2] or KEYS[k]
     if held[i] == 1 then
-      if redis.pcall('GET', lock) ~= token then
+      if readers ~= lock and redis.pcall('GET', lock) ~= token then
         join_readers(lock, readers, token, ttl)
       elseif readers ~= lock and not is_kept[k] then
         -- The DOWNGRADE has not arrived yet.
@@ -45,6 +46,9 @@ for i = 1, #ARGV, 4 do
         expire_in(lock, ttl)
       end
       if pttl[counter] >= 0 and pttl[counter] < memory then expire_in(counter, memory) end
+      if base ~= '' and tell_index(KEYS[k + 2], base, lock, math.max(pttl[lock], ttl)) then
+        redis.pcall('PEXPIRE', KEYS[k + 2], memory)
+      end
     end
   end
   done[#done + 1] = held[i]

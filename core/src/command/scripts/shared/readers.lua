@@ -2,20 +2,26 @@
 -- its share expires, by this node's clock, in milliseconds. While there are readers, the lock key holds
 -- MARKER and expires with the last of them. Without the marker nobody reads, whatever the set contains.
 -- A resource that is locked exclusively has no such set; its lock key then takes the place of the
--- set's key in KEYS.
-
+-- set's key in KEYS. For a permit, scripts that tell its semaphore have the index there (see permits.lua).
 --
 -- A script that inserts this has read what remains of the lock key and of the set (`pttl`, in milliseconds) before it has
--- read the clock (`now`). So a time that is computed from both is never too early, wherever the server was paused. All times
--- are set as absolute ones, also to delete a key: then one command needs to be permitted.
+-- read the clock (`now`), and sets expiries as times from then on (PEXPIRE, PX), to what remained or longer. So wherever the
+-- server was paused, a key never expires before what it was to protect: a share is counted from the clock, a key from later.
 
 local clock = math.floor(now / 1000)
 
+-- Runs a command on a set of readers. Returns nil if the key has a value of another type. Raises any other error: then the
+-- user may not run the command.
+local function read(...)
+  local reply = redis.pcall(...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  return not string.find(reply.err, 'WRONGTYPE', 1, true) and redis.call(...) or nil
+end
+
 -- Returns when the share of the token expires; nil if it has none.
 local function share(lock, readers, token)
-  if redis.pcall('GET', lock) ~= MARKER then return nil end
-  local till = redis.pcall('ZSCORE', readers, token)
-  till = type(till) == 'string' and tonumber(till)
+  local till = redis.pcall('GET', lock) == MARKER and read('ZSCORE', readers, token)
+  till = till and tonumber(till)
   return till and till > clock and till or nil
 end
 
@@ -24,8 +30,8 @@ local function holds(lock, readers, token)
   return redis.pcall('GET', lock) == token or share(lock, readers, token) ~= nil
 end
 
--- Tries commands that change nothing, and returns the error of the first one that is refused. To be called before the
--- first write, so that an error means that nothing was changed.
+-- Tries commands, and returns the error of the first one that is refused. To be called before the first write, with
+-- commands that end nothing, so that an error means that all that is valid still is.
 local function first_error(commands)
   for _, command in ipairs(commands) do
     local reply = redis.pcall(unpack(command))
@@ -33,10 +39,15 @@ local function first_error(commands)
   end
 end
 
--- Commands that change nothing: the first sets the expiry of a key as it is, where a set without a ttl gets one of a day.
+-- The time for which a key lasts that has to last so long, in milliseconds. A key without a ttl gets the longest one: its
+-- shares may last for that.
+local function lasting(key, ttl)
+  return math.max(pttl[key], pttl[key] == -1 and LONGEST_TTL or ttl, ttl)
+end
+
+-- Commands to try. What remains of a key is set anew; it is at least a millisecond, so that this ends no key.
 local function keep_expiry(key)
-  if pttl[key] == -1 then pttl[key] = 86400000 end
-  return {'PEXPIREAT', key, pttl[key] == -2 and '1' or string.format('%.0f', clock + pttl[key])}
+  return {'PEXPIRE', key, string.format('%.0f', lasting(key, 1))}
 end
 
 local function keep_value(lock)
@@ -46,32 +57,27 @@ end
 -- Tries what `join_readers` does. Returns the error if something is refused. An EXTEND needs no memory, so ZADD, which a
 -- full server refuses as the first write, is not the first.
 local function cannot_join(readers)
-  return first_error({keep_expiry(readers), {'ZADD', readers, 'XX', '0', ''}})
+  return first_error({{'ZSCORE', readers, ''}, keep_expiry(readers), {'ZADD', readers, 'XX', '0', ''}})
 end
 
 -- Tries everything that may change a resource. Returns the error if something is refused.
 local function cannot_change(lock, readers)
-  if readers == lock then
-    return pttl[lock] ~= -1 and first_error({keep_expiry(lock)}) or first_error({keep_value(lock)})
-  end
-  local last = redis.pcall('ZRANGE', readers, '0', '0')
-  if last.err then return last end
+  if readers == lock then return first_error({keep_expiry(lock), keep_value(lock)}) end
   pttl[readers] = pttl[readers] or redis.call('PTTL', readers)
-  return cannot_join(readers) or first_error({
+  return first_error({{'ZRANGE', readers, '0', '0'}}) or cannot_join(readers) or first_error({
     {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, keep_value(lock),
   })
 end
 
--- Makes a key expire after a time in milliseconds. If that has passed, deletes it at once.
+-- Makes a key expire after a time in milliseconds. If there is none, deletes it at once.
 local function expire_in(key, ttl)
-  redis.call('PEXPIREAT', key, ttl > 0 and string.format('%.0f', clock + ttl) or '1')
   pttl[key] = ttl > 0 and ttl or -2
+  redis.call('PEXPIRE', key, string.format('%.0f', math.max(ttl, 0)))
 end
 
--- The set may be a new one, so it always gets its ttl.
 local function put_share(readers, token, ttl)
   redis.call('ZADD', readers, string.format('%.0f', clock + ttl), token)
-  expire_in(readers, math.max(pttl[readers], ttl))
+  expire_in(readers, lasting(readers, ttl))
 end
 
 -- Makes the token the only reader, for a time in milliseconds.
@@ -85,17 +91,16 @@ end
 
 -- Makes the token one more reader. Never shortens its share, or the ttl of a key.
 local function join_readers(lock, readers, token, ttl)
-  if (share(lock, readers, token) or 0) < clock + ttl then put_share(readers, token, ttl) end
-  for _, key in ipairs({lock, readers}) do
-    if pttl[key] < ttl then expire_in(key, ttl) end
-  end
+  put_share(readers, token, math.max((share(lock, readers, token) or 0) - clock, ttl))
+  expire_in(lock, lasting(lock, ttl))
 end
 
 -- Makes the keys expire with the last reader, after a share was removed or shortened. Deletes them if
 -- there is none.
 local function fit_expiry(lock, readers)
   local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
-  for _, key in ipairs({lock, readers}) do expire_in(key, tonumber(last[2] or 0) - clock) end
+  local rest = math.min(tonumber(last[2] or 0) - clock, 1e15) -- Another program may have written the set.
+  for _, key in ipairs({lock, readers}) do expire_in(key, rest) end
 end
 
 -- Removes the share of the token. Returns whether it was there: then no writer has been granted the
@@ -113,3 +118,9 @@ local function reads_alone(lock, readers, token)
   return share(lock, readers, token) ~= nil and redis.pcall('ZCOUNT', readers, '(' .. clock, '+inf') == 1
 end
 
+-- Tells the index of a semaphore when the lock of a permit ends: after a time in milliseconds. `base` is the beginning of
+-- all lock keys. Returns whether there is an index: a value of another type must not be made to expire.
+local function tell_index(index, base, lock, ttl)
+  local till = ttl > 0 and string.format('%.0f', (clock + ttl) * 1000) or '0'
+  return type(redis.pcall('ZADD', index, 'XX', till, string.sub(lock, #base + 1))) == 'number'
+end

@@ -17,10 +17,11 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
     redis.call('DEL', lock, readers)
     return 1
   end
-  local till = string.format('%.0f', last[2])
+  local time = redis.call('TIME')
+  local left = math.min(last[2] - time[1] * 1000 - math.floor(time[2] / 1000), 1e15)
   redis.call('ZREM', readers, '') -- Whether that is permitted, before the first change.
-  redis.call('PEXPIREAT', lock, till)
-  redis.call('PEXPIREAT', readers, till)
+  redis.call('PEXPIRE', lock, string.format('%.0f', math.max(left, 0)))
+  redis.call('PEXPIRE', readers, string.format('%.0f', math.max(left, 0)))
   redis.call('ZREM', readers, ARGV[1])
   return 1
 end
