@@ -17,6 +17,7 @@ from proof.semaphore_controls import SEMAPHORE_CONTROLS
 from proof.step import ASSUMED
 from proof.systems import GUARD, KEPT, MEMORY
 
+PAUSE = "the pause is not negative"
 LATE = "it was not answered before the lease was detached"
 
 CONTROLS = (
@@ -25,6 +26,21 @@ CONTROLS = (
         "A lease may end after its keys expire.",
         MEMORY,
         without_axiom("a lease ends before its keys"),
+        {
+            "grant": {"promises_are_kept"},
+            "confirm": {"promises_are_kept"},
+            "swap": {"promises_are_kept"},
+            "upgrade": {"promises_are_kept"},
+        },
+        f"{ROUND} tick expire expire {ROUND}",
+    ),
+    Control(
+        "keys set as of earlier",
+        "A node counts a ttl from before it has read its clock: a pause in between shortens it.",
+        MEMORY,
+        both_changes(
+            *(without(step, PAUSE) for step in ("grant", "confirm", "swap", "upgrade")),
+        ),
         {
             "grant": {"promises_are_kept"},
             "confirm": {"promises_are_kept"},
@@ -90,7 +106,7 @@ CONTROLS = (
         MEMORY,
         but(
             "confirm",
-            after=lambda t, s, node, extension: t.but(
+            after=lambda t, s, node, extension, **_: t.but(
                 expires=mapped(
                     s.expires,
                     lambda other, resource, a: choose(

@@ -19,7 +19,7 @@ def _is_reader(s: State, attempt: Term) -> Term:
     )
 
 
-def _recreated(t: State, s: State, node: Term, extension: Term) -> State:
+def _recreated(t: State, s: State, node: Term, extension: Term, **_: Term) -> State:
     """The state after EXTEND, which also creates the keys."""
     lease = s.lease(extension)
     return t.but(
@@ -149,7 +149,7 @@ MODE_CONTROLS = (
         MEMORY,
         but(
             "confirm",
-            lambda s, node, extension: {
+            lambda s, node, extension, **_: {
                 "the node has the keys": either(
                     _is_reader(s, s.lease(extension)),
                     s.every(

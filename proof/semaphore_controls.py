@@ -183,7 +183,7 @@ SEMAPHORE_CONTROLS = (
         MEMORY,
         but(
             "confirm",
-            lambda s, node, extension: {
+            lambda s, node, extension, **_: {
                 "the node has the keys": s.holds(
                     node, s.first(s.lease(extension)), s.lease(extension)
                 )

@@ -37,6 +37,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "proposal": (TIME,),
     "counter": (TIME,),
     "remaining": (TIME,),
+    "pause": (TIME,),
     "boot": (TIME,),
     "uptime": (TIME,),
     "is_reported": (TRUTH,),

@@ -279,6 +279,7 @@ def granted(replay: Replay, transition: str, at: int, locks: list[Any]) -> None:
         fence=replay.fence(fence),
         proposal=replay.fence(proposal),
         resource=largest,
+        pause=0,
     )
 
 
@@ -351,7 +352,7 @@ def extend(replay: Replay, at: int, locks: list[Any], batch: int) -> None:
             extension = next((x for x in alike if not replay.s.applied(at, x)), alike[0])
             replay.around(at, attempt)
             replay.focus.things["Extension"] = [extension]
-            replay.apply("confirm", node=at, extension=extension)
+            replay.apply("confirm", node=at, extension=extension, pause=0)
 
 
 def heal(replay: Replay, at: int, locks: list[Any], batch: int) -> None:

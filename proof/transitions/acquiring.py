@@ -57,8 +57,11 @@ def begin_round(s: State, attempt: Term) -> Step:
     return Step(conditions, after)
 
 
-def vote(s: State, node: Term, attempt: Term, fence: Term, holds: Function) -> State:
-    """The state after a node granted an attempt.
+def vote(
+    s: State, node: Term, attempt: Term, fence: Term, pause: Term, holds: Function
+) -> State:
+    """The state after a node granted an attempt, and set the keys a `pause` after it had read them
+    and its clock.
 
     It promises to keep the keys until `validity` after the round began, if the guard can let its
     vote count. The promise is an idea of the proof: nothing stores it. `holds` is the state of the
@@ -68,7 +71,7 @@ def vote(s: State, node: Term, attempt: Term, fence: Term, holds: Function) -> S
     may_count = either(negated(s.guarded), is_late_enough)
     until = s.sent_at(attempt) + s.validity(attempt)
     longer = choose(s.promised(node, attempt), larger(s.promise(node, attempt), until), until)
-    key, expiry = (node, attempt), s.node_clock(node) + s.ttl(attempt)
+    key, expiry = (node, attempt), s.node_clock(node) + pause + s.ttl(attempt)
 
     def is_set(other: Term, resource: Term, a: Term) -> Term:
         return both(other == node, a == attempt, s.uses(attempt, resource))
@@ -86,9 +89,10 @@ def vote(s: State, node: Term, attempt: Term, fence: Term, holds: Function) -> S
     )
 
 
-def may_vote(s: State, node: Term, attempt: Term) -> dict[str, Term]:
+def may_vote(s: State, node: Term, attempt: Term, pause: Term) -> dict[str, Term]:
     """Conditions of every grant."""
     return {
+        "the pause is not negative": pause >= 0,
         "the request was sent": s.sent(attempt),
         ASSUMED + "a node applies an ACQUIRE once": negated(s.granted(node, attempt)),
         "it was not answered before the lease was detached": negated(
@@ -111,19 +115,27 @@ def has_no_other(s: State, node: Term, attempt: Term, but: Function = lambda b: 
     )
 
 
-def grant(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term) -> Step:
+def grant(
+    s: State,
+    node: Term,
+    attempt: Term,
+    fence: Term,
+    proposal: Term,
+    resource: Term,
+    pause: Term,
+) -> Step:
     """A node applies ACQUIRE and grants it: it sets the keys of all resources. A resource in shared
     mode may have other keys in shared mode.
 
     Rule: core/protocol/src/node/entry.rs acquire, core/protocol/src/fence.rs next_fence
     """
     conditions = {
-        **may_vote(s, node, attempt),
+        **may_vote(s, node, attempt, pause),
         "it takes over no lease": negated(either(s.adopter(attempt), s.upgrader(attempt))),
         "all resources are free": has_no_other(s, node, attempt),
         **next_fence(s, node, attempt, fence, proposal, resource),
     }
-    return Step(conditions, vote(s, node, attempt, fence, s.holds))
+    return Step(conditions, vote(s, node, attempt, fence, pause, s.holds))
 
 
 def count_vote(s: State, node: Term, attempt: Term) -> Step:

@@ -37,22 +37,23 @@ def begin_extension(s: State, extension: Term) -> Step:
     return Step(conditions, after)
 
 
-def confirm(s: State, node: Term, extension: Term) -> Step:
-    """A node applies EXTEND: it sets a later expiry of the keys that the lease holds, and prolongs
-    its promise if the guard lets its answer count.
+def confirm(s: State, node: Term, extension: Term, pause: Term) -> Step:
+    """A node applies EXTEND: it sets a later expiry of the keys that the lease holds, a `pause`
+    after it has read them, and prolongs its promise if the guard lets its answer count.
 
     Rule: core/protocol/src/node/entry.rs extend, core/protocol/src/node/record.rs act_on_held
     """
     lease, key = s.lease(extension), (node, s.lease(extension))
     conditions = {
         "the request was sent": s.asked(extension),
+        "the pause is not negative": pause >= 0,
         "the node has the keys": s.every(
             lambda resource: implies(s.uses(lease, resource), s.holds(node, resource, lease))
         ),
     }
     is_late_enough = s.asked_at(extension) >= s.forgot_at(node) + s.guard
     may_count = either(negated(s.guarded), is_late_enough)
-    expiry = s.node_clock(node) + s.extension_ttl(extension)
+    expiry = s.node_clock(node) + pause + s.extension_ttl(extension)
     until = s.asked_at(extension) + s.extension_validity(extension)
     longer = choose(s.promised(*key), larger(s.promise(*key), until), until)
 

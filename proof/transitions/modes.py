@@ -40,7 +40,13 @@ def downgrade(s: State, node: Term, attempt: Term) -> Step:
 
 
 def upgrade(
-    s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term
+    s: State,
+    node: Term,
+    attempt: Term,
+    fence: Term,
+    proposal: Term,
+    resource: Term,
+    pause: Term,
 ) -> Step:
     """A node applies TRANSFER of an upgrade, perhaps late: where the lease is the only reader, it
     sets keys of a new token, which are exclusive. These keys fulfil the promise to the lease. So
@@ -51,7 +57,7 @@ def upgrade(
     """
     parent = s.parent(attempt)
     conditions = {
-        **may_vote(s, node, attempt),
+        **may_vote(s, node, attempt, pause),
         "it upgrades a lease": s.upgrader(attempt),
         "the node has the parent's keys": s.every(
             lambda resource: implies(s.uses(attempt, resource), s.holds(node, resource, parent))
@@ -63,7 +69,7 @@ def upgrade(
     def is_left(other: Term, key: Term, a: Term) -> Term:
         return both(s.holds(other, key, a), negated(both(other == node, a == parent)))
 
-    after = vote(s, node, attempt, fence, is_left)
+    after = vote(s, node, attempt, fence, pause, is_left)
 
     def expiry(other: Term, key: Term, a: Term) -> Term:
         is_set = both(other == node, a == attempt, s.uses(attempt, key))

@@ -9,7 +9,15 @@ from proof.transitions.acquiring import has_no_other, may_vote, vote
 from proof.transitions.fences import next_fence
 
 
-def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resource: Term) -> Step:
+def swap(
+    s: State,
+    node: Term,
+    attempt: Term,
+    fence: Term,
+    proposal: Term,
+    resource: Term,
+    pause: Term,
+) -> Step:
     """A node applies TRANSFER: where all keys have the parent's token, it sets the adopter's. In
     shared mode, others may have the keys, too.
 
@@ -17,7 +25,7 @@ def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resou
     """
     parent = s.parent(attempt)
     conditions = {
-        **may_vote(s, node, attempt),
+        **may_vote(s, node, attempt, pause),
         "it takes over a lease": s.adopter(attempt),
         "the node has the parent's keys": s.every(
             lambda resource: implies(s.uses(attempt, resource), s.holds(node, resource, parent))
@@ -29,7 +37,7 @@ def swap(s: State, node: Term, attempt: Term, fence: Term, proposal: Term, resou
     def is_left(other: Term, key: Term, a: Term) -> Term:
         return both(s.holds(other, key, a), negated(both(other == node, a == parent)))
 
-    after = vote(s, node, attempt, fence, is_left)
+    after = vote(s, node, attempt, fence, pause, is_left)
     swapped = changed(s.swapped, (node, attempt), True)
     return Step(conditions, after.but(swapped=swapped))
 

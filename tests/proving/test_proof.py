@@ -86,7 +86,10 @@ def some_state(things: Mapping[str, list[object]] | None = None, **values: objec
     return concrete.state(domains, {**constants, **values})
 
 
-GRANT = {"node": "node", "attempt": "attempt", "resource": "resource", "fence": 5, "proposal": 5}
+GRANT = {
+    **{"node": "node", "attempt": "attempt", "resource": "resource"},
+    **{"fence": 5, "proposal": 5, "pause": 2},
+}
 
 
 def test_grant_computes_the_next_state() -> None:
@@ -94,7 +97,7 @@ def test_grant_computes_the_next_state() -> None:
     assert all(step.conditions.values()), step.conditions
     after = step.after
     assert after.holds("node", "resource", "attempt") is True
-    assert after.expires("node", "resource", "attempt") == 10
+    assert after.expires("node", "resource", "attempt") == 12
     assert (after.counter("node", "resource"), after.mark("node", "resource")) == (5, 5)
     assert after.counter_until("node", "resource") == 64
 

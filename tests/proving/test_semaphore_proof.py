@@ -102,7 +102,7 @@ def play(system: System) -> tuple[State, list[str]]:
                 assert new - old == {holder}
                 voters.append(node)
                 at = {"node": node, "attempt": holder}
-                take("grant", **at, fence=fence, proposal=fence, resource="slot 0")
+                take("grant", **at, fence=fence, proposal=fence, resource="slot 0", pause=0)
                 take("count_vote", **at)
         quorum = frozenset(voters)
         take("fix_fence", node=voters[0], attempt=holder, weighed=quorum, fence=fence)

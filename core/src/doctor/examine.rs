@@ -393,6 +393,7 @@ fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
     add("ZREM", &[&keys.queue, "x"]);
     add("ZRANGE", &[&keys.queue, "0", "0"]);
     add("ZRANK", &[&keys.queue, "x"]);
+    add("PEXPIREAT", &[&keys.queue, "1"]);
     add("ZCOUNT", &[&keys.queue, "0", "0"]);
     add("ZRANGEBYSCORE", &[&keys.queue, "0", "0"]);
     add("ZREMRANGEBYSCORE", &[&keys.queue, "0", "0"]);

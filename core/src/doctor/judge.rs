@@ -30,7 +30,7 @@ const OPTIONAL: [(&str, &[&str]); 4] = [
     ),
     (
         "the node refuses shared locks, or keeps them until their ttl has passed",
-        &["ZCOUNT", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZREVRANK", "ZSCORE"],
+        &["PEXPIREAT", "ZCOUNT", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE", "ZREVRANK", "ZSCORE"],
     ),
 ];
 

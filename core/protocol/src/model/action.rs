@@ -27,6 +27,8 @@ pub(super) enum Action {
     Crash(usize),
     /// The next request of a client reaches a node.
     Request(usize, usize),
+    /// The next request of a client reaches a node, which is paused between what it reads and what it writes.
+    Pause(usize, usize),
     /// A node refuses the next request of a client, an ACQUIRE, because of its queue.
     Refuse(usize, usize),
     /// The next reply of a node reaches a client.

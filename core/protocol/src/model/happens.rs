@@ -58,6 +58,11 @@ pub(super) const SPLIT: Happens = ("three tokens on three nodes", |_, world| {
     tokens.len() == NODES
 });
 pub(super) const OVERLAP: Happens = ("two leases are valid", |_, world| world.valid().count() == 2);
+pub(super) const OUTLASTS: Happens = ("a key lasts longer than its ttl", |_, world| {
+    let lasts =
+        |node: usize| world.nodes[node].entry.expires_in(world.node_now(node)) > Some(TERM.ttl);
+    (0..NODES).any(lasts)
+});
 pub(super) const READ: Happens =
     ("two readers hold the resource", |_, world| world.valid().count() == 2 && world.is_shared());
 pub(super) const WRITTEN: Happens = ("a writer follows a reader", |_, world| {

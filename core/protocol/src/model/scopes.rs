@@ -111,6 +111,7 @@ const NONE: Faults = Faults {
     refusals: 0,
     unknowns: 0,
     replacements: 0,
+    pauses: 0,
 };
 
 impl Scope {
@@ -274,6 +275,25 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ticks: 3,
             happens: vec![happens::EXTENDED, happens::SECOND_WINS],
             ..Scope::new("extension: a lease is extended")
+        },
+        Scope {
+            begins: if deep { &[] } else { HELD },
+            extensions: 1,
+            releases: false,
+            ticks: 2 + further,
+            faults: Faults { pauses: 1, ..NONE },
+            happens: vec![happens::OUTLASTS, happens::EXTENDED],
+            ..Scope::new("pauses: a node is paused while it extends or grants")
+        },
+        Scope {
+            begins: if deep { HELD } else { JOINED },
+            rounds: &[1, 1, 1],
+            readers: &[0, 1],
+            releases: false,
+            ticks: 2,
+            faults: Faults { pauses: 1, ..NONE },
+            happens: vec![happens::OUTLASTS, happens::READ],
+            ..Scope::new("pauses: a node is paused while it lets a reader in")
         },
         Scope {
             guard: true,

@@ -54,6 +54,8 @@ pub(super) struct Faults {
     pub(super) unknowns: u8,
     /// A client replaces a connection that it considers stuck but that is still open.
     pub(super) replacements: u8,
+    /// A node is paused between what it reads for a request and what it writes.
+    pub(super) pauses: u8,
 }
 
 /// The milliseconds that pass in a tick by each client's clock and by each node's.

@@ -8,6 +8,7 @@ use crate::Vote;
 use crate::node::entry::{acquire, transfer};
 use crate::node::readers::Mode;
 use stateright::{Model, Property};
+use std::time::Duration;
 
 impl Model for Scope {
     type State = World;
@@ -36,6 +37,7 @@ impl Model for Scope {
             refusals,
             unknowns,
             replacements,
+            pauses,
         } = world.left;
         if world.tick < self.ticks && world.has_begun() {
             actions.push(Action::Tick);
@@ -44,6 +46,9 @@ impl Model for Scope {
             for (node, link) in client.links.iter().enumerate() {
                 if !link.up.is_empty() && !link.broken {
                     actions.push(Action::Request(number, node));
+                    if pauses > 0 {
+                        actions.push(Action::Pause(number, node));
+                    }
                     if refusals > 0 && matches!(link.up[0], Request::Acquire { .. }) {
                         actions.push(Action::Refuse(number, node));
                     }
@@ -155,6 +160,14 @@ impl Model for Scope {
             Action::Request(number, node) => {
                 let request = world.clients[number].links[node].up.remove(0);
                 world.reach(number, node, &request, true);
+            }
+            Action::Pause(number, node) => {
+                world.left.pauses -= 1;
+                let before = world.nodes[node].entry.clone();
+                let request = world.clients[number].links[node].up.remove(0);
+                world.reach(number, node, &request, true);
+                let pause = Duration::from_millis(world.node_rates[node]);
+                world.nodes[node].entry.set_after(&before, pause);
             }
             Action::Old(number, node) => {
                 let request = world.clients[number].links[node].old.remove(0);

@@ -23,6 +23,19 @@ impl<T: Value> Entry<T> {
         (now < *kept_until && !shares.is_empty()).then(|| (&**shares, kept_until.since(now)))
     }
 
+    /// Makes what a request has changed expire later: the node was paused after it had read its clock, and each expiry of a key
+    /// counts from when the key is set. A share counts from the clock that was read.
+    #[cfg(test)]
+    pub(crate) fn set_after(&mut self, before: &Self, pause: Duration) {
+        let set = |(token, expires): &(T, Moment)| (token.clone(), expires.plus(pause));
+        if self.lock != before.lock {
+            self.lock = self.lock.as_ref().map(set);
+        }
+        if self.readers.kept_until != before.readers.kept_until {
+            self.readers.kept_until = self.readers.kept_until.plus(pause);
+        }
+    }
+
     /// The readers whose share has not expired, each with the time until it does.
     pub fn shares(&self, now: Moment) -> impl Iterator<Item = (&T, Duration)> {
         let set = self.stored_readers(now).filter(|_| self.is_read(now));

@@ -22,7 +22,7 @@ for i = 1, #KEYS, EACH do
   if not is_reader and redis.pcall('GET', lock) ~= token then
     done = 0
   elseif is_reader then
-    if rest > 0 then join_readers(lock, readers, giver, rest) end
+    if rest > 0 then join_readers(lock, readers, giver, rest, share(lock, readers, giver)) end
     stop_reading(lock, readers, token)
   elseif rest <= 0 then
     expire_in(lock, 0)

@@ -61,7 +61,7 @@ for i = 1, #ARGV, 7 do
       elseif act[k] == 'begin' then
         begin_reading(lock, readers, token, math.max(pttl[lock], ttl))
       else
-        join_readers(lock, readers, token, ttl)
+        join_readers(lock, readers, token, ttl, share(lock, readers, token))
         if giver ~= token then stop_reading(lock, readers, giver) end
       end
       if old[k] < tonumber(fence) then redis.call('SET', KEYS[k + 1], fence, 'PX', memory) end

@@ -14,9 +14,9 @@ for _, key in ipairs(page[2]) do
     if value == MARKER or is_token and (after == '' or after == ';') then
       found[#found + 1] = key
     end
-  elseif string.find(value.err, ' run ', 1, true) then
-    -- The user may not run GETRANGE. Any other error means that it is not a lock key: the value
-    -- has another type, or the user may not access the key.
+  elseif string.find(value.err, ' run ', 1, true) or string.find(value.err, 'undeclared', 1, true) then
+    -- The user may not run GETRANGE, or the server refuses a key that is not in KEYS. Any other error means that it is not a
+    -- lock key: the value has another type, or the user may not access the key.
     return value
   end
 end

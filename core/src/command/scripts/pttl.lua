@@ -1,6 +1,6 @@
--- What remains of each key, in milliseconds. It is read before the clock: the server may be paused in between, and a key
+-- What remains of each lock key, in milliseconds. It is read before the clock: the server may be paused in between, and a key
 -- must never expire earlier than before because of that. See readers.lua.
 local pttl = {}
-for _, key in ipairs(KEYS) do pttl[key] = pttl[key] or redis.call('PTTL', key) end
+for i = 1, #KEYS, EACH do pttl[KEYS[i]] = redis.call('PTTL', KEYS[i]) end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -12,11 +12,9 @@
 -- ARGV: the token, the ttl of the lock, the proposed fence, the minimum ttl of the fence key, the token of the giver, '1' for
 -- an upgrade, else '0', and for permits the beginning of all lock keys. All ttls are in milliseconds.
 
--- What remains of a key is read before the clock: see readers.lua.
+-- What remains of a lock key is read before the clock: see readers.lua.
 local pttl = {}
-for i = 1, #KEYS, EACH do
-  for _, key in ipairs({KEYS[i], KEYS[i + 3]}) do pttl[key] = redis.call('PTTL', key) end
-end
+for i = 1, #KEYS, EACH do pttl[KEYS[i]] = redis.call('PTTL', KEYS[i]) end
 --- fence.lua
 --- readers.lua
 local giver, is_upgrade, base = ARGV[5], ARGV[6] == '1', ARGV[7]
@@ -60,7 +58,7 @@ for i = 1, #KEYS, EACH do
     -- The DOWNGRADE has not arrived yet.
     begin_reading(lock, readers, token, tonumber(ttl))
   else
-    join_readers(lock, readers, token, tonumber(ttl))
+    join_readers(lock, readers, token, tonumber(ttl), nil)
     stop_reading(lock, readers, giver)
   end
   redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)

@@ -18,13 +18,14 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const TURNS: Turns = Turns { call: TTL, keep: TTL, memory: TTL };
 
 /// All commands of the scripts.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "del",
     "eval",
     "exists",
     "get",
     "getrange",
     "pexpire",
+    "pexpireat",
     "pttl",
     "publish",
     "scan",
@@ -386,6 +387,9 @@ fn a_request_without_memory_changes_nothing_and_leaves_no_key_for_ever() {
             let after = server.keyspace().await;
             let what = format!("{locked:?}, {}, without memory: {request:?}", situation.name);
             check((request, &replied), (&before, &after), EPOCH, None, &what);
+            if situation.name == "free" && request.creates() {
+                assert!(replied.is_err(), "{what}: {replied:?}");
+            }
             // What is held already can be kept and released.
             if let Request::Release { .. } | Request::Extend(_) | Request::Downgrade { .. } =
                 request

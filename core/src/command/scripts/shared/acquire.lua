@@ -4,13 +4,11 @@
 -- KEYS: for each resource the lock key, the fence key, the queue, and the readers (see readers.lua).
 -- ARGV: as in acquire.lua.
 
--- What remains of a key is read before the clock: see readers.lua.
+-- What remains of a lock key is read before the clock: see readers.lua.
 local held, pttl = {}, {}
 for i = 1, #KEYS, 4 do
-  local lock, readers = KEYS[i], KEYS[i + 3]
-  held[i] = redis.pcall('GET', lock)
-  pttl[lock] = held[i] and redis.call('PTTL', lock) or -2
-  if held[i] == MARKER and readers ~= lock then pttl[readers] = redis.call('PTTL', readers) end
+  held[i] = redis.pcall('GET', KEYS[i])
+  pttl[KEYS[i]] = held[i] and redis.call('PTTL', KEYS[i]) or -2
 end
 
 --- fence.lua
@@ -21,24 +19,26 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   local till = string.format('%.0f', clock + ttl)
   if held[1] == MARKER then
-    -- A key lasts for at least what remained; one without a ttl gets the longest one. (-2: it was evicted.)
-    local function expire_in(key, least)
-      local left = pttl[key] == -1 and LONGEST_TTL or math.max(pttl[key], least)
-      redis.call('PEXPIRE', key, string.format('%.0f', left))
-    end
-    expire_in(lock, tonumber(ttl)) -- The first write finds out whether a ttl can be set.
-    local added, stored = redis.pcall('ZADD', readers, 'NX', till, token), nil
-    if added == 1 then
-      expire_in(readers, tonumber(ttl))
-      stored = redis.pcall('SET', KEYS[2], text, 'PX', memory)
-      is_granted = not stored.err
-      if not is_granted then redis.call('ZADD', readers, 'XX', '0', token) end
+    -- The key lasts for at least what remained; without a ttl (-1), for the longest one.
+    local left = pttl[lock] == -1 and LONGEST_TTL or math.max(pttl[lock], 1)
+    local is_short, kept = pttl[lock] < tonumber(ttl), nil
+    if is_short then redis.call('PEXPIRE', lock, string.format('%.0f', math.max(left, ttl))) end
+    local done = redis.pcall('ZADD', readers, 'NX', till, token)
+    if done == 1 then
+      -- The set may be a new one (-1): it was evicted, or the server was paused until it expired.
+      kept = redis.call('PTTL', readers)
+      if kept < tonumber(ttl) then done = redis.pcall('PEXPIRE', readers, ttl) end
+      if done == 1 then done = redis.pcall('SET', KEYS[2], text, 'PX', memory) end
+      is_granted = not done.err
     end
     if not is_granted then
-      expire_in(lock, 1)
-      if stored then expire_in(readers, 1) end
-      local error = stored or added
-      if type(error) == 'table' then return error end
+      if kept then
+        redis.call('ZADD', readers, 'XX', '0', token)
+        redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '0')
+        if kept >= 0 then redis.pcall('PEXPIRE', readers, math.max(kept, 1)) end
+      end
+      if is_short then redis.call('PEXPIRE', lock, string.format('%.0f', left)) end
+      if type(done) == 'table' then return done end
     elseif now % 32 == 0 then
       redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', clock)
     end
@@ -99,7 +99,7 @@ local function lock_all()
       redis.call('SET', lock, token, 'PX', ttl)
     elseif is_read[i] then
       if now % 32 == 0 then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', clock) end
-      join_readers(lock, readers, token, tonumber(ttl))
+      join_readers(lock, readers, token, tonumber(ttl), nil)
     else
       begin_reading(lock, readers, token, tonumber(ttl))
     end

@@ -7,22 +7,22 @@
 
 --- pttl.lua
 --- readers.lua
-local held, is_kept, at, is_tried = {}, {}, 1, false
+local held, is_exclusive, is_kept, own, at = {}, {}, {}, {}, 1
 for i = 1, #ARGV, 5 do
   local token, base, last = ARGV[i + 1], ARGV[i + 4], at + EACH * ARGV[i] - 1
   held[i] = 1
   for k = at, last, EACH do
     local lock, readers = KEYS[k], base == '' and KEYS[k + 2] or KEYS[k]
-    if not holds(lock, readers, token) then held[i] = 0 end
-    if readers ~= lock and held[i] == 1 then
-      local error = nil
-      if redis.pcall('GET', lock) == token then
-        -- It stays exclusive until it can be changed.
-        is_kept[k] = cannot_change(lock, readers) ~= nil
-        error = is_kept[k] and first_error({keep_expiry(lock)})
-      elseif not is_tried then
-        error, is_tried = cannot_join(readers), true -- What is permitted for one resource is for all.
-      end
+    local value = redis.pcall('GET', lock)
+    is_exclusive[k] = value == token
+    if not is_exclusive[k] then
+      own[readers .. token] = share(lock, readers, token, value)
+      if not own[readers .. token] then held[i] = 0 end
+    end
+    if readers ~= lock and held[i] == 1 and is_exclusive[k] then
+      -- It stays exclusive until it can be changed.
+      is_kept[k] = cannot_change(lock, readers) ~= nil
+      local error = is_kept[k] and first_error({keep_expiry(lock)})
       if error then return error end
     end
   end
@@ -37,14 +37,24 @@ for i = 1, #ARGV, 5 do
   for k = at, last, EACH do
     local lock, counter, readers = KEYS[k], KEYS[k + 1], base == '' and KEYS[k + 2] or KEYS[k]
     if held[i] == 1 then
-      if readers ~= lock and redis.pcall('GET', lock) ~= token then
-        join_readers(lock, readers, token, ttl)
+      if readers ~= lock and not is_exclusive[k] then
+        local error = join_readers(lock, readers, token, ttl, own[readers .. token])
+        own[readers .. token] = math.max(own[readers .. token] or 0, clock + ttl)
+        if error then
+          -- What is permitted once is permitted always, so no share was changed.
+          for key, left in pairs(before) do
+            if left >= 0 then expire_in(key, math.max(left, 1)) end
+          end
+          return error
+        end
       elseif readers ~= lock and not is_kept[k] then
         -- The DOWNGRADE has not arrived yet.
         begin_reading(lock, readers, token, math.max(pttl[lock], ttl))
+        own[readers .. token] = clock + pttl[lock]
       elseif pttl[lock] < ttl then
         expire_in(lock, ttl)
       end
+      pttl[counter] = redis.call('PTTL', counter)
       if pttl[counter] >= 0 and pttl[counter] < memory then expire_in(counter, memory) end
       if base ~= '' and tell_index(KEYS[k + 2], base, lock, math.max(pttl[lock], ttl)) then
         redis.pcall('PEXPIRE', KEYS[k + 2], memory)

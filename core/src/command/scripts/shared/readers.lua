@@ -4,9 +4,9 @@
 -- A resource that is locked exclusively has no such set; its lock key then takes the place of the
 -- set's key in KEYS. For a permit, scripts that tell its semaphore have the index there (see permits.lua).
 --
--- A script that inserts this has read what remains of the lock key and of the set (`pttl`, in milliseconds) before it has
--- read the clock (`now`), and sets expiries as times from then on (PEXPIRE, PX), to what remained or longer. So wherever the
--- server was paused, a key never expires before what it was to protect: a share is counted from the clock, a key from later.
+-- A script that inserts this has read what remains of the lock key (`pttl`, in milliseconds) before
+-- it has read the clock (`now`), and sets expiries as times from then on (PEXPIRE, PX), to what remained or longer. So wherever the
+-- server was paused, a key never expires before a lease that it protects: that is counted from before the request was sent.
 
 local clock = math.floor(now / 1000)
 
@@ -18,9 +18,9 @@ local function read(...)
   return not string.find(reply.err, 'WRONGTYPE', 1, true) and redis.call(...) or nil
 end
 
--- Returns when the share of the token expires; nil if it has none.
-local function share(lock, readers, token)
-  local till = redis.pcall('GET', lock) == MARKER and read('ZSCORE', readers, token)
+-- Returns when the share of the token expires; nil if it has none. `value`: what the lock key holds, if that is known.
+local function share(lock, readers, token, value)
+  local till = (value or redis.pcall('GET', lock)) == MARKER and read('ZSCORE', readers, token)
   till = till and tonumber(till)
   return till and till > clock and till or nil
 end
@@ -39,60 +39,67 @@ local function first_error(commands)
   end
 end
 
--- The time for which a key lasts that has to last so long, in milliseconds. A key without a ttl gets the longest one: its
+-- The time for which a lock key lasts that has to last so long, in milliseconds. A key without a ttl gets the longest one:
 -- shares may last for that.
-local function lasting(key, ttl)
-  return math.max(pttl[key], pttl[key] == -1 and LONGEST_TTL or ttl, ttl)
+local function lasting(lock, ttl)
+  return math.max(pttl[lock], pttl[lock] == -1 and LONGEST_TTL or ttl, ttl)
 end
 
 -- Commands to try. What remains of a key is set anew; it is at least a millisecond, so that this ends no key.
-local function keep_expiry(key)
-  return {'PEXPIRE', key, string.format('%.0f', lasting(key, 1))}
+local function keep_expiry(lock)
+  return {'PEXPIRE', lock, string.format('%.0f', lasting(lock, 1))}
 end
 
 local function keep_value(lock)
   return {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
 end
 
--- Tries what `join_readers` does. Returns the error if something is refused. An EXTEND needs no memory, so ZADD, which a
--- full server refuses as the first write, is not the first.
-local function cannot_join(readers)
-  return first_error({{'ZSCORE', readers, ''}, keep_expiry(readers), {'ZADD', readers, 'XX', '0', ''}})
-end
-
 -- Tries everything that may change a resource. Returns the error if something is refused.
 local function cannot_change(lock, readers)
   if readers == lock then return first_error({keep_expiry(lock), keep_value(lock)}) end
-  pttl[readers] = pttl[readers] or redis.call('PTTL', readers)
-  return first_error({{'ZRANGE', readers, '0', '0'}}) or cannot_join(readers) or first_error({
+  return first_error({
+    {'ZRANGE', readers, '0', '0'}, {'ZSCORE', readers, ''}, keep_expiry(lock), {'ZADD', readers, 'XX', '0', ''},
     {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, keep_value(lock),
   })
 end
 
--- Makes a key expire after a time in milliseconds. If there is none, deletes it at once.
-local function expire_in(key, ttl)
-  pttl[key] = ttl > 0 and ttl or -2
+-- What remained of each key that was made to expire later.
+local before = {}
+
+local function set_expiry(key, ttl)
   redis.call('PEXPIRE', key, string.format('%.0f', math.max(ttl, 0)))
 end
 
+-- Makes a lock key expire after a time in milliseconds. If there is none, deletes it at once.
+local function expire_in(lock, ttl)
+  before[lock] = before[lock] or pttl[lock]
+  pttl[lock] = ttl > 0 and ttl or -2
+  set_expiry(lock, ttl)
+end
+
 local function put_share(readers, token, ttl)
-  redis.call('ZADD', readers, string.format('%.0f', clock + ttl), token)
-  expire_in(readers, lasting(readers, ttl))
+  return redis.pcall('ZADD', readers, string.format('%.0f', clock + ttl), token)
 end
 
 -- Makes the token the only reader, for a time in milliseconds.
 local function begin_reading(lock, readers, token, ttl)
   redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
-  pttl[readers] = -2
   put_share(readers, token, ttl)
+  set_expiry(readers, ttl)
   redis.call('SET', lock, MARKER, 'PX', string.format('%.0f', ttl))
   pttl[lock] = ttl
 end
 
--- Makes the token one more reader. Never shortens its share, or the ttl of a key.
-local function join_readers(lock, readers, token, ttl)
-  put_share(readers, token, math.max((share(lock, readers, token) or 0) - clock, ttl))
+-- Makes the token one more reader. Never shortens its share `own`, if it has one, or the life of a key. Returns the error if
+-- ZADD is refused. It is not the first write, because a full server refuses it then.
+local function join_readers(lock, readers, token, ttl, own)
   expire_in(lock, lasting(lock, ttl))
+  if (own or 0) < clock + ttl then
+    local added = put_share(readers, token, ttl)
+    if type(added) == 'table' then return added end
+  end
+  -- The set may be a new one: it was evicted, or the server was paused until it expired.
+  if redis.call('PTTL', readers) < ttl then set_expiry(readers, ttl) end
 end
 
 -- Makes the keys expire with the last reader, after a share was removed or shortened. Deletes them if
@@ -100,7 +107,8 @@ end
 local function fit_expiry(lock, readers)
   local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
   local rest = math.min(tonumber(last[2] or 0) - clock, 1e15) -- Another program may have written the set.
-  for _, key in ipairs({lock, readers}) do expire_in(key, rest) end
+  expire_in(lock, rest)
+  set_expiry(readers, rest)
 end
 
 -- Removes the share of the token. Returns whether it was there: then no writer has been granted the

@@ -10,19 +10,19 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   local later = redis.pcall('ZREVRANK', readers, ARGV[1])
   if not later then return 0 end
   if type(later) ~= 'number' then return later end
-  if later > 0 then return redis.call('ZREM', readers, ARGV[1]) end
   -- The lock key expires with the last share.
-  local last = redis.call('ZRANGE', readers, -2, -2, 'WITHSCORES')
-  if not last[1] then
+  local last = later == 0 and redis.call('ZRANGE', readers, -2, -2, 'WITHSCORES')
+  if last and not last[1] then
     redis.call('DEL', lock, readers)
     return 1
   end
-  local time = redis.call('TIME')
-  local left = math.min(last[2] - time[1] * 1000 - math.floor(time[2] / 1000), 1e15)
-  redis.call('ZREM', readers, '') -- Whether that is permitted, before the first change.
-  redis.call('PEXPIRE', lock, string.format('%.0f', math.max(left, 0)))
-  redis.call('PEXPIRE', readers, string.format('%.0f', math.max(left, 0)))
   redis.call('ZREM', readers, ARGV[1])
+  if last then
+    local till = string.format('%.0f', last[2])
+    -- If that is not permitted, writers wait for longer.
+    redis.pcall('PEXPIREAT', lock, till)
+    redis.pcall('PEXPIREAT', readers, till)
+  end
   return 1
 end
 
@@ -40,8 +40,8 @@ for i = 1, #KEYS, 3 do
     error = first_error({keep_expiry(lock)})
   elseif has == MARKER and readers ~= lock and redis.pcall('ZSCORE', readers, token) then
     -- A server without memory refuses ZADD as the first write.
-    error = first_error({{'ZREM', readers, ''}, {'ZRANGE', readers, '0', '0'}, keep_expiry(readers)})
-      or keep and cannot_join(readers)
+    error = first_error({{'ZREM', readers, ''}, {'ZRANGE', readers, '0', '0'}, keep_expiry(lock)})
+      or keep and first_error({{'ZSCORE', readers, ''}, {'ZADD', readers, 'XX', '0', ''}})
     -- A set of another type has no share.
     if error and string.find(error.err, 'WRONGTYPE', 1, true) then error = nil end
   end
