@@ -154,10 +154,50 @@ fn refusal(text: &str) -> NodeOutcome {
         _ if named("MASTERDOWN") => NodeOutcome::Masterdown,
         _ if named("OOM") => NodeOutcome::Oom,
         _ if named("MISCONF") => NodeOutcome::Misconf,
-        // Redis 7 has no code for this error of a command within a script.
-        _ if named("NOPERM") || text.contains("user executing the script can't") => {
+        // An error of a command within a script has no code of its own: here are the words of Redis before 7.2, and since.
+        _ if named("NOPERM")
+            || text.contains("user executing the script can't")
+            || text.contains("ACL failure in script") =>
+        {
             NodeOutcome::Noperm
         }
         _ => NodeOutcome::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refusal;
+    use crate::error::NodeOutcome::{Noperm, Oom, Refused};
+
+    #[test]
+    fn errors_of_commands_within_scripts_are_recognized_on_all_servers() {
+        let texts = [
+            // Redis 6.2, 7.0, and 8.2.
+            (
+                "ERR Error running script (call to f_96b7): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
+                Noperm,
+            ),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 96b7, on @user_script:1.",
+                Noperm,
+            ),
+            (
+                "ERR ACL failure in script: User u has no permissions to run the 'scan' command script: 96b7, on @user_script:1.",
+                Noperm,
+            ),
+            (
+                "ERR ACL failure in script: No permissions to access a key script: f2e0, on @user_script:1.",
+                Noperm,
+            ),
+            (
+                "ERR Error running script (call to f_f2e0): @user_script:1: @user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.",
+                Oom,
+            ),
+            ("ERR the fence key orders:42:fence holds a foreign value", Refused),
+        ];
+        for (text, outcome) in texts {
+            assert_eq!(refusal(text), outcome, "{text}");
+        }
     }
 }
