@@ -8,7 +8,7 @@ use crate::command::token::{MARKER, MAX_TOKEN};
 use crate::config::options::MAX_TTL;
 use crate::config::permits::MAX_PERMITS;
 use once_cell::sync::Lazy;
-use quorlock_protocol::node::permits::SPARE;
+use quorlock_protocol::node::permits::{INDEX_SLACK, SPARE};
 use quorlock_protocol::node::queue::{LONGEST_SILENCE, MOST_GONE};
 use quorlock_protocol::{FENCE_LIMIT, FENCE_WINDOW, LONGEST_CALL};
 use std::borrow::Cow;
@@ -115,6 +115,7 @@ impl Script {
             ("MAX_TOKEN", MAX_TOKEN as u64),
             ("SPARE", SPARE as u64),
             ("MAX_PERMITS", MAX_PERMITS.into()),
+            ("INDEX_SLACK", u64::try_from(INDEX_SLACK.as_millis()).unwrap_or(u64::MAX)),
             ("EACH", keys.len() as u64),
         ];
         let fill =

@@ -21,6 +21,10 @@ use std::time::Duration;
 /// A refusal names this many free slots more than the client wants, if there are so many.
 pub const SPARE: usize = 7;
 
+/// A node prolongs how long it knows the slots by at least this much, so that it does so seldom. Less than
+/// [`FENCE_MEMORY`](crate::FENCE_MEMORY), so it knows a slot for longer than that is held.
+pub const INDEX_SLACK: Duration = Duration::from_secs(30);
+
 /// What a node stores for a semaphore, apart from its permits.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Permits {
@@ -77,9 +81,10 @@ impl Permits {
         if self.known_until.is_some_and(|until| now < until) { self.known } else { 0 }
     }
 
-    /// Keeps the number of slots until `until`, unless the node has forgotten it: an EXTEND of permits.
+    /// Keeps the number of slots until about `until`, unless the node has forgotten it. Never shortens that time.
     pub fn keep_slots(&mut self, now: Moment, until: Moment) {
-        if self.known(now) > 0 {
+        let is_short = self.known_until.is_some_and(|kept| kept.plus(INDEX_SLACK) < until);
+        if self.known(now) > 0 && is_short {
             self.known_until = Some(until);
         }
     }
@@ -127,9 +132,10 @@ impl Permits {
         let last_busy = (0..known).rev().find(|slot| busy(self, *slot).is_some());
         if known == 0 {
             self.offered.clear();
+            self.known_until = Some(until);
         }
         if known < limit {
-            self.known_until = Some(until);
+            self.keep_slots(now, until);
         }
         self.known = last_busy.map_or(limit, |slot| limit.max(slot + 1));
     }
@@ -320,7 +326,7 @@ pub fn acquire<T: Value>(
             let free = permits.free(permits.known(now), &|slot| busy(permits, slots, slot));
             permits.notify(now, &free, turns, None, call);
         }
-        permits.known_until = Some(until);
+        permits.keep_slots(now, until);
         return Some(Permitted::Granted(fence));
     }
     if let Some(turn) = turn {

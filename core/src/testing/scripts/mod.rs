@@ -5,6 +5,7 @@
 mod comparison;
 mod failures;
 mod foreign;
+mod lost;
 mod pauses;
 mod permits;
 mod server;

@@ -129,7 +129,7 @@ impl Steps {
     }
 
     fn ttl(&mut self) -> Duration {
-        Duration::from_secs(self.one_of(&[0, 1, 10, 100, 100, 1_000])) + HALF
+        Duration::from_secs(self.one_of(&[0, 1, 10, 100, 100, 1_000, 100_000])) + HALF
     }
 
     /// Draws a duration for `Turns`: zero, short, within the limit of a minute, or beyond it. No turn ends together with a

@@ -37,8 +37,14 @@ local function grant(i)
   take(i)
 end
 
+-- Keeps the index for about so long. Never shortens its life: others may hold their slots for longer.
+local function keep_index(memory)
+  local left = redis.pcall('PTTL', index)
+  if type(left) == 'number' and left < memory - INDEX_SLACK then redis.pcall('PEXPIRE', index, memory) end
+end
+
 local function granted()
-  if has_index then redis.pcall('PEXPIRE', index, memory) end
+  if has_index then keep_index(memory) end
   return {1, fence, now}
 end
 

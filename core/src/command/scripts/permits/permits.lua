@@ -8,14 +8,12 @@
 
 local function set_free(slot) redis.pcall('ZADD', index, 'XX', '0', slot) end
 
--- Sets the index to what the lock key of a slot says, if that is held but free in the index.
+-- Sets the index to what the lock key of a slot says, which is held. Else a waiter would be offered that slot for ever.
 local function correct(lock)
-  local slot = string.sub(lock, #base + 1)
-  local score = redis.pcall('ZSCORE', index, slot)
-  if type(score) ~= 'string' or tonumber(score) > now then return end
   local pttl = redis.pcall('PTTL', lock)
   if type(pttl) ~= 'number' then return end
-  redis.pcall('ZADD', index, 'XX', pttl < 0 and '+inf' or free_from(math.max(pttl, 1)), slot)
+  local till = pttl < 0 and '+inf' or free_from(math.max(pttl, 1))
+  redis.pcall('ZADD', index, 'XX', till, string.sub(lock, #base + 1))
 end
 
 -- Frees the slots whose time has passed.
@@ -38,7 +36,7 @@ local function learn(limit, memory)
   known = count
   if known < limit then
     for slot = 0, limit - 1 do redis.pcall('ZADD', index, 'NX', '0', slot) end
-    redis.pcall('PEXPIRE', index, memory)
+    if count == 0 then redis.pcall('PEXPIRE', index, memory) else keep_index(memory) end
     known = limit
   elseif known > limit then
     -- Slots are numbered without gaps, so the largest held one tells how many are in use.

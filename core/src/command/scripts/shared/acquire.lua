@@ -29,7 +29,7 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
       kept = redis.call('PTTL', readers)
       if kept < tonumber(ttl) then done = redis.pcall('PEXPIRE', readers, ttl) end
       if done == 1 then done = redis.pcall('SET', KEYS[2], text, 'PX', memory) end
-      is_granted = not done.err
+      is_granted = type(done) == 'table' and not done.err
     end
     if not is_granted then
       if kept then

@@ -56,8 +56,10 @@ for i = 1, #ARGV, 5 do
       end
       pttl[counter] = redis.call('PTTL', counter)
       if pttl[counter] >= 0 and pttl[counter] < memory then expire_in(counter, memory) end
-      if base ~= '' and tell_index(KEYS[k + 2], base, lock, math.max(pttl[lock], ttl)) then
-        redis.pcall('PEXPIRE', KEYS[k + 2], memory)
+      local index = KEYS[k + 2]
+      if base ~= '' and tell_index(index, base, lock, math.max(pttl[lock], ttl)) then
+        local left = redis.pcall('PTTL', index)
+        if type(left) == 'number' and left < memory - INDEX_SLACK then redis.pcall('PEXPIRE', index, memory) end
       end
     end
   end

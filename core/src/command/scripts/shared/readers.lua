@@ -20,7 +20,8 @@ end
 
 -- Returns when the share of the token expires; nil if it has none. `value`: what the lock key holds, if that is known.
 local function share(lock, readers, token, value)
-  local till = (value or redis.pcall('GET', lock)) == MARKER and read('ZSCORE', readers, token)
+  if readers == lock or (value or redis.pcall('GET', lock)) ~= MARKER then return nil end
+  local till = read('ZSCORE', readers, token)
   till = till and tonumber(till)
   return till and till > clock and till or nil
 end
