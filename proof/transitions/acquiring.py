@@ -57,9 +57,7 @@ def begin_round(s: State, attempt: Term) -> Step:
     return Step(conditions, after)
 
 
-def vote(
-    s: State, node: Term, attempt: Term, fence: Term, pause: Term, holds: Function
-) -> State:
+def vote(s: State, node: Term, attempt: Term, fence: Term, pause: Term, holds: Function) -> State:
     """The state after a node granted an attempt, and set the keys a `pause` after it had read them
     and its clock.
 

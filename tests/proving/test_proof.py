@@ -87,8 +87,12 @@ def some_state(things: Mapping[str, list[object]] | None = None, **values: objec
 
 
 GRANT = {
-    **{"node": "node", "attempt": "attempt", "resource": "resource"},
-    **{"fence": 5, "proposal": 5, "pause": 2},
+    "node": "node",
+    "attempt": "attempt",
+    "resource": "resource",
+    "fence": 5,
+    "proposal": 5,
+    "pause": 2,
 }
 
 
