@@ -222,11 +222,15 @@ def test_repair(connect: Callable[..., quorlock.Client], servers: Servers) -> No
     assert all(lease.release() for lease in leases)
 
 
-def test_doctor(connect: Callable[..., quorlock.Client]) -> None:
-    diagnosis = connect().doctor()
+def test_doctor_says_that_locks_cannot_be_listed(strict: list[Strict]) -> None:
+    with quorlock.Client([server.url for server in strict]) as client:
+        diagnosis = client.doctor()
     for node in diagnosis.nodes:
         assert node.reachable
         assert set(node.permissions.values()) == {"allowed"}
+        (found,) = [finding for finding in node.findings if finding.check == "permissions"]
+        assert found.level == "warning"
+        assert "cannot be listed" in found.message
 
 
 def test_list_is_the_only_command_that_is_refused(strict: list[Strict], servers: Servers) -> None:

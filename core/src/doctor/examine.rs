@@ -49,6 +49,8 @@ pub(super) struct Examined {
     pub(super) trouble: Option<Failure>,
     /// Why the server would refuse a write, other than because of missing permissions.
     pub(super) refusal: Option<Failure>,
+    /// Whether the server refuses scripts that access keys that they do not declare.
+    pub(super) is_strict: bool,
     /// Why commands that only show something failed.
     pub(super) failed: BTreeMap<&'static str, Failure>,
     /// Whether the server's address is known. It is not if the sentinels or the cluster did not
@@ -348,6 +350,7 @@ async fn try_commands(
     let (names, commands) = tries(keys, &channel);
     let replies = connection.query(&commands).await?;
     record(examined, names, replies);
+    examined.is_strict = is_strict(connection, keys, examined).await?;
     // SUBSCRIBE is tried separately from the other commands, because its answer is a push message.
     let permission = match subscribe(connection, &channel).await {
         Ok(()) => Permission::Allowed,
@@ -356,6 +359,20 @@ async fn try_commands(
     };
     examined.diagnosis.permissions.insert("SUBSCRIBE", permission);
     Ok(())
+}
+
+/// Whether the server refuses a script that accesses a key that it does not declare, although the user may access the key.
+async fn is_strict(
+    connection: &Connection<Nobody>,
+    keys: &Keys,
+    examined: &Examined,
+) -> Result<bool, RedisError> {
+    let may = |name| examined.diagnosis.permissions.get(name) == Some(&Permission::Allowed);
+    let mut command = redis::cmd("EVAL");
+    command.arg("return redis.call('EXISTS', ARGV[1])").arg(0).arg(&keys.lock);
+    let replies = connection.query(&[command]).await?;
+    let is_refused = replies.into_iter().any(|reply| reply.extract_error().is_err());
+    Ok(is_refused && may("EVAL") && may("EXISTS"))
 }
 
 /// A channel that nobody uses.

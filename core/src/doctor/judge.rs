@@ -191,7 +191,10 @@ fn permissions(examined: &Examined) -> Finding {
             let (cost, _) = OPTIONAL[0];
             format!("INFO fails ({}): {cost}", failure.detail)
         });
-    let costs: Vec<_> = costs.chain(unread).collect();
+    let strict = examined.is_strict.then(|| {
+        "scripts may access only keys that they declare: the locks of this node cannot be listed".to_owned()
+    });
+    let costs: Vec<_> = costs.chain(unread).chain(strict).collect();
     if !costs.is_empty() {
         let is_denied = !denied(node, |_| true).is_empty();
         let advice = match is_denied {
