@@ -35,7 +35,7 @@ CONTROLS = (
         f"{ROUND} tick expire expire {ROUND}",
     ),
     Control(
-        "keys set as of earlier",
+        "a pause shortens keys",
         "A node counts a ttl from before it has read its clock: a pause in between shortens it.",
         MEMORY,
         both_changes(

@@ -1,7 +1,7 @@
 /* A library to be preloaded into a program, which changes its wall clock. With the environment variable SKEW, the
  * clock is that many seconds ahead. With CLOCK, it stands still at the time in that file, a uint64_t of
  * microseconds. Two more uint64_t may follow: a number of readings of the clock, and the microseconds by which
- * it then goes on once, as if the program was paused. */
+ * the clock then jumps forward once, as if the program had been paused. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

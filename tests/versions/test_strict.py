@@ -233,10 +233,10 @@ def test_doctor_says_that_locks_cannot_be_listed(strict: list[Strict]) -> None:
         assert "cannot be listed" in found.message
 
 
-def test_list_is_the_only_command_that_is_refused(strict: list[Strict], servers: Servers) -> None:
-    quorlock = CommandLine("pip", [server.url for server in strict])
-    done = quorlock.run("list")
+def test_list_is_refused_and_status_is_not(strict: list[Strict], servers: Servers) -> None:
+    command = CommandLine("pip", [server.url for server in strict])
+    done = command.run("list")
     assert done.returncode != 0
     assert "0 of 3 did" in done.stderr
     assert all(server.refused() == ["scan"] for server in strict)
-    assert quorlock.run("status", "r").returncode == 0
+    assert command.run("status", "r").returncode == 0

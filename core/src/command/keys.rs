@@ -130,11 +130,6 @@ impl Keys {
         if let Mode::Shared { readers } = &self.mode { readers } else { &self.lock }
     }
 
-    /// The index of a permit; the lock key of a lock.
-    pub(crate) fn index(&self) -> &String {
-        if let Mode::Permit { index, .. } = &self.mode { index } else { &self.lock }
-    }
-
     /// Like [`Keys::readers`], but for an upgraded lock returns the key of the readers, too.
     pub(crate) fn former_readers(&self) -> &String {
         if let Mode::Upgraded { readers } = &self.mode { readers } else { self.readers() }

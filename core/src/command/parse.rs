@@ -1,4 +1,4 @@
-//! The parsing of a server's replies.
+//! Parses a server's replies.
 
 use crate::command::reply::{
     Elsewhere, FreePermits, HeldPermit, Holder, Refusal, Reply, StoredLock, StoredPermits,

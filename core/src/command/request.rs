@@ -1,4 +1,4 @@
-//! The requests to a node. `script.rs` turns them into commands for a server; `memory.rs` answers
+//! The requests to a node. `wire.rs` turns them into commands for a server; `memory.rs` answers
 //! them on an in-memory node. Created by `lock`, `client` and `node`.
 
 use crate::command::keys::{Keys, Mode, Permit};

@@ -6,7 +6,6 @@
 use crate::command::keys::Keys;
 use crate::command::token::{MARKER, MAX_TOKEN};
 use crate::config::options::MAX_TTL;
-use crate::config::permits::MAX_PERMITS;
 use once_cell::sync::Lazy;
 use quorlock_protocol::node::permits::{INDEX_SLACK, SPARE};
 use quorlock_protocol::node::queue::{LONGEST_SILENCE, MOST_GONE};
@@ -14,6 +13,7 @@ use quorlock_protocol::{FENCE_LIMIT, FENCE_WINDOW, LONGEST_CALL};
 use std::borrow::Cow;
 use std::time::Duration;
 
+/// A Lua script, complete with its constants and functions.
 pub(crate) struct Script {
     pub(super) source: String,
     pub(super) hash: String,
@@ -30,25 +30,27 @@ pub(super) enum Key {
     Queue,
     /// The readers of a resource that is to be locked in shared mode. For others the lock key takes the place of this one.
     Readers,
-    /// The readers also of an upgraded lock.
+    /// Like `Readers`, but also for an upgraded lock.
     FormerReaders,
     /// The readers, whether the resource is locked in shared mode or not.
     AnyReaders,
     /// The index of a permit; else the readers.
     Companion,
-    /// The index of a permit; else the readers also of an upgraded lock.
+    /// The index of a permit; else the same as `FormerReaders`.
     FormerCompanion,
 }
 
 impl Key {
     pub(super) fn of(self, keys: &Keys) -> Cow<'_, str> {
+        let index = keys.as_permit().map(|permit| permit.index);
         Cow::Borrowed(match self {
             Self::Lock => &keys.lock,
             Self::Fence => &keys.fence,
             Self::Queue => &keys.queue,
-            Self::Companion | Self::FormerCompanion if keys.as_permit().is_some() => keys.index(),
-            Self::Readers | Self::Companion => keys.readers(),
-            Self::FormerReaders | Self::FormerCompanion => keys.former_readers(),
+            Self::Readers => keys.readers(),
+            Self::FormerReaders => keys.former_readers(),
+            Self::Companion => index.unwrap_or_else(|| keys.readers()),
+            Self::FormerCompanion => index.unwrap_or_else(|| keys.former_readers()),
             Self::AnyReaders => return Cow::Owned(keys.clone().shared().readers().clone()),
         })
     }
@@ -80,7 +82,8 @@ scripts! {
     DOWNGRADE = "shared/downgrade" [Lock Queue Readers] RARE;
     PERMITS_ACQUIRE = "permits/acquire" [Lock Fence Queue Companion] RARE;
     PERMITS_RELEASE = "permits/release" [Lock Queue Companion] RARE;
-    PERMITS_INSPECT = "permits/inspect" [Lock Fence] RARE;
+    // `wire.rs` lists its keys.
+    PERMITS_INSPECT = "permits/inspect" [] RARE;
     RAISE = "raise" [Lock Fence Readers] PRELOADED;
     HEAL = "heal" [Lock Fence FormerReaders] PRELOADED;
     TRANSFER = "transfer" [Lock Fence Queue FormerCompanion] RARE;
@@ -93,7 +96,7 @@ scripts! {
 impl Script {
     /// Inserts the constants, and the functions at the markers: those of fences at `--- fence.lua`, what remains of each
     /// key at `--- pttl.lua`, the functions of readers at `--- readers.lua`, of permits at `--- permits.lua` and
-    /// `--- free_from.lua`, and of queues at `--- queue.lua`. In each script, the latter come after the fast path, because
+    /// `--- free_from.lua`, and of queues at `--- queue.lua`. Markers of functions come after the fast path of a script, because
     /// defining a function costs time on every call. Comments and indentation are left out: connections load scripts while
     /// they log in, when a server accepts no argument of more than 16 KiB.
     fn new(source: &str, keys: &'static [Key], is_preloaded: bool) -> Self {
@@ -114,7 +117,6 @@ impl Script {
             ("LONGEST_TTL", u64::try_from(MAX_TTL.as_millis()).unwrap_or(u64::MAX)),
             ("MAX_TOKEN", MAX_TOKEN as u64),
             ("SPARE", SPARE as u64),
-            ("MAX_PERMITS", MAX_PERMITS.into()),
             ("INDEX_SLACK", u64::try_from(INDEX_SLACK.as_millis()).unwrap_or(u64::MAX)),
             ("EACH", keys.len() as u64),
         ];
@@ -128,7 +130,7 @@ impl Script {
     }
 }
 
-/// Prepares all scripts.
+/// Builds all scripts, which otherwise happens when each is first used.
 pub(crate) fn prepare() {
     ALL.iter().for_each(|script| {
         Lazy::force(script);

@@ -75,7 +75,7 @@ impl Request {
         })
     }
 
-    /// These keys of each of its resources.
+    /// The KEYS of the script: those in `of_each`, for each resource of the request.
     fn keys(&self, of_each: &'static [Key]) -> Vec<Cow<'_, str>> {
         let of = |keys| of_each.iter().map(move |key| key.of(keys));
         match self {
@@ -91,10 +91,9 @@ impl Request {
             Self::Heal(leases) => {
                 leases.iter().flat_map(|(subject, ..)| subject.keys.iter()).flat_map(of).collect()
             }
-            Self::Exists(keys)
-            | Self::Inspect(keys)
-            | Self::Forget(keys)
-            | Self::Publish { keys, .. } => keys.iter().flat_map(of).collect(),
+            Self::Exists(keys) | Self::Inspect(keys) | Self::Forget(keys) => {
+                keys.iter().flat_map(of).collect()
+            }
             Self::InspectPermits { semaphore } => {
                 let common = [&semaphore.queue, &semaphore.lock].map(|key| Cow::Borrowed(&**key));
                 let of_slot = |slot| {
@@ -104,7 +103,7 @@ impl Request {
                 };
                 common.into_iter().chain((0..MAX_PERMITS).flat_map(of_slot)).collect()
             }
-            Self::List { .. } => Vec::new(),
+            Self::List { .. } | Self::Publish { .. } => Vec::new(),
         }
     }
 

@@ -154,7 +154,8 @@ fn refusal(text: &str) -> NodeOutcome {
         _ if named("MASTERDOWN") => NodeOutcome::Masterdown,
         _ if named("OOM") => NodeOutcome::Oom,
         _ if named("MISCONF") => NodeOutcome::Misconf,
-        // An error of a command within a script has no code of its own: here are the words of Redis before 7.2, and since.
+        // An error of a command within a script has no code of its own: these are the texts of Redis 6.2 and 7.0, and of
+        // 8.2 and Valkey.
         _ if named("NOPERM")
             || text.contains("user executing the script can't")
             || text.contains("ACL failure in script") =>

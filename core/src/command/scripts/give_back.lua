@@ -26,7 +26,7 @@ for i = 1, #KEYS, EACH do
     stop_reading(lock, readers, token)
   elseif rest <= 0 then
     expire_in(lock, 0)
-    if base then tell_index(KEYS[i + 1], base, lock, 0) end
+    if base then update_index(KEYS[i + 1], base, lock, 0) end
   else
     -- The lease may still be valid after an upgrade of it.
     local ttl = is_upgrade and math.max(rest, pttl[lock]) or rest
@@ -35,7 +35,7 @@ for i = 1, #KEYS, EACH do
     else
       redis.call('SET', lock, giver, 'PX', string.format('%.0f', ttl))
     end
-    if base then tell_index(KEYS[i + 1], base, lock, ttl) end
+    if base then update_index(KEYS[i + 1], base, lock, ttl) end
   end
 end
 return done

@@ -17,8 +17,7 @@ local function repair(lock, readers, token, giver, is_upgraded)
   local is_exclusive = readers == lock or is_upgraded
   if not is_exclusive and not read('ZRANGE', readers, '0', '0') then return nil end
   if value == token then return is_exclusive and 'nothing' or 'begin' end
-  if not value then return is_exclusive and 'set' or 'begin' end
-  if value == giver then return is_exclusive and 'set' or 'begin' end
+  if not value or value == giver then return is_exclusive and 'set' or 'begin' end
   if is_upgraded then return reads_alone(lock, readers, giver) and 'set' or nil end
   return value == MARKER and not is_exclusive and 'join' or nil
 end
@@ -31,7 +30,7 @@ for i = 1, #ARGV, 7 do
     local lock, readers, token = KEYS[k], KEYS[k + 2], ARGV[i + 1]
     local act = repair(lock, readers, token, ARGV[i + 5], ARGV[i + 6] == '1')
     if act and act ~= 'nothing' and not share(lock, readers, token) then
-      local error = first_error({keep_value(lock)}) or act ~= 'set' and cannot_change(lock, readers)
+      local error = act == 'set' and first_error({keep_value(lock)}) or act ~= 'set' and cannot_lock(lock, readers)
       if error then return error end
     end
   end
@@ -59,9 +58,9 @@ for i = 1, #ARGV, 7 do
         if readers ~= lock then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
         redis.call('SET', lock, token, 'PX', ttl)
       elseif act[k] == 'begin' then
-        begin_reading(lock, readers, token, math.max(pttl[lock], ttl))
+        begin_reading(lock, readers, token, lasting(lock, ttl))
       else
-        join_readers(lock, readers, token, ttl, share(lock, readers, token))
+        join_readers(lock, readers, token, ttl, nil)
         if giver ~= token then stop_reading(lock, readers, giver) end
       end
       if old[k] < tonumber(fence) then redis.call('SET', KEYS[k + 1], fence, 'PX', memory) end

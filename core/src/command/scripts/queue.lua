@@ -12,9 +12,9 @@
 -- Adds or moves a waiter. `kept`: the ttl of the queue in milliseconds, which each waiter that
 -- joins renews.
 local function put(queue, score, waiter, kept)
-  local put = redis.pcall('ZADD', queue, string.format('%.0f', score), waiter)
-  -- An error means that the key has a value of another type. Such a key must not be made to expire.
-  if type(put) == 'number' and type(redis.pcall('PEXPIRE', queue, kept)) ~= 'number' then
+  local added = redis.pcall('ZADD', queue, string.format('%.0f', score), waiter)
+  -- After an error, the key may have a value of another type. Such a key must not be made to expire.
+  if type(added) == 'number' and type(redis.pcall('PEXPIRE', queue, kept)) ~= 'number' then
     redis.pcall('ZREM', queue, waiter) -- A queue without a ttl would stay for ever.
   end
 end

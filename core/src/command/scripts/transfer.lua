@@ -41,7 +41,7 @@ if is_missing then return {0, -2, now, ''} end
 if other then return {0, expires_in, now, other} end
 for i = 1, #KEYS, EACH do
   local lock, readers = KEYS[i], base and KEYS[i] or KEYS[i + 3]
-  local error = first_error({keep_value(lock)}) or readers ~= lock and cannot_change(lock, readers)
+  local error = readers == lock and first_error({keep_value(lock)}) or readers ~= lock and cannot_lock(lock, readers)
   if error then return error end
 end
 for i = 1, #KEYS, EACH do
@@ -49,7 +49,7 @@ for i = 1, #KEYS, EACH do
   if is_upgrade then
     -- If the upgrade fails, its lease relies on what it was promised before, or meanwhile: of all of its
     -- resources, also of those that it has exclusively.
-    local kept = math.max(pttl[lock], tonumber(ttl))
+    local kept = lasting(lock, tonumber(ttl))
     if readers ~= lock then redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
     redis.call('SET', lock, token, 'PX', string.format('%.0f', kept))
   elseif readers == lock then
@@ -62,6 +62,6 @@ for i = 1, #KEYS, EACH do
     stop_reading(lock, readers, giver)
   end
   redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)
-  if base then tell_index(KEYS[i + 3], base, lock, tonumber(ttl)) end
+  if base then update_index(KEYS[i + 3], base, lock, tonumber(ttl)) end
 end
 return {1, fence, now}

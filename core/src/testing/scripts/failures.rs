@@ -1,5 +1,5 @@
-//! Requests that a server refuses in the middle: by its ACL, because a key has another type, or for want of memory. After an
-//! error nothing has changed, and no key is left that never expires.
+//! Requests that a server refuses in the middle: by its ACL, because a key has another type, or because memory is
+//! full. After an error, everything that was valid must be as before, and every key must have a ttl.
 
 use super::server::{Content, EPOCH, Keyspace, Server};
 use crate::command::keys::Keys;
@@ -99,7 +99,7 @@ pub(super) struct Situation {
     pub(super) requests: Vec<Request>,
 }
 
-/// Every request, in every situation in which it does something of its own.
+/// Every request that changes a lease, in each situation in which it acts differently.
 fn situations(locked: Locked) -> Vec<Situation> {
     let keys = locked.keys();
     let own = Arc::new(subject(Arc::clone(&keys), 1, None));
@@ -300,7 +300,7 @@ pub(super) fn each(test: impl AsyncFn(&Server, &Situation, Locked) -> usize) -> 
 }
 
 #[test]
-fn all_commands_of_the_scripts_are_denied_once() {
+fn the_list_of_commands_has_all_commands_of_the_scripts() {
     for source in script::all() {
         for part in
             ["call('", "{'", "read('"].iter().flat_map(|before| source.split(before).skip(1))
@@ -344,7 +344,7 @@ fn a_request_that_finds_a_foreign_type_changes_nothing_and_leaves_no_key_for_eve
         let keys = locked.keys();
         let all = keys.iter().flat_map(|keys| {
             let common = match locked {
-                Locked::Permit | Locked::Permits => keys.index().clone(),
+                Locked::Permit | Locked::Permits => keys.as_permit().unwrap().index.clone(),
                 _ => keys.former_readers().clone(),
             };
             [keys.lock.clone(), keys.fence.clone(), keys.queue.clone(), common]
@@ -362,7 +362,7 @@ fn a_request_that_finds_a_foreign_type_changes_nothing_and_leaves_no_key_for_eve
                 let (replied, after) = server.ask(request).await;
                 let what = format!("{locked:?}, {}, {words:?}: {request:?}", situation.name);
                 check((request, &replied), (&before, &after), EPOCH, Some(key), &what);
-                let is_set = [":queue", ":shared", "s"].iter().any(|end| key.ends_with(end));
+                let is_set = [":queue", ":shared", ":permits"].iter().any(|end| key.ends_with(end));
                 if !is_set || command[0] != "ZADD" {
                     assert_eq!(after.get(key), before.get(key), "{what}");
                 }

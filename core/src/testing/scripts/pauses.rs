@@ -10,7 +10,7 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(600);
 const LONG_PAUSE: Duration = Duration::from_secs(300);
 
-/// More than a script reads the clock.
+/// More than the number of times that a script reads the clock.
 const READINGS: u64 = 40;
 
 /// When each lock key and each share expires, in milliseconds since the Unix epoch. Of a share, the name begins with its set.

@@ -98,7 +98,7 @@ impl Server {
         self.pause(microseconds, 0, Duration::ZERO);
     }
 
-    /// Sets the clock, which goes on by `pause` after so many readings.
+    /// Sets the clock. After so many `readings`, it jumps forward by `pause`, once.
     pub(super) fn pause(&self, microseconds: u64, readings: u64, pause: Duration) {
         let numbers = [microseconds, readings, pause.as_micros() as u64];
         let bytes: Vec<_> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
@@ -134,7 +134,7 @@ impl Server {
         understood(request, replied)
     }
 
-    /// Commands that send the request by a user that may touch no keys but those that the request declares, and then send
+    /// Commands that send the request as a user who may touch only the keys that the request declares, and then send
     /// another command.
     fn strictly(&self, request: &Request, then: Cmd, denied: &str) -> [Cmd; 5] {
         let command = request.command(By::Source);

@@ -23,7 +23,7 @@ local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
 -- expire.
 local is_new, has_index = false, true
 
--- Tells the index that the slot is taken. Only `learn` adds a slot.
+-- Marks the slot as taken in the index. Only `learn` adds a slot.
 local function take(i)
   local changed = redis.pcall('ZADD', index, 'XX', 'CH', free_from(ttl), string.sub(KEYS[i], #base + 1))
   has_index = type(changed) == 'number'

@@ -1,14 +1,15 @@
 -- The index of a semaphore: a sorted set of all of its slots. The score of a slot is the time from which
 -- it is free, by this node's clock, in microseconds; 0 if it is free already. The index only tells what is
 -- worth a try: whether a slot is held is decided by its lock key. Where the index is wrong, because it was lost or HEAL
--- took a slot, the next ACQUIRE of that slot corrects it: a script touches only lock keys that KEYS names. A slot that a
+-- took a slot, the next ACQUIRE or EXTEND of that slot corrects it: a script touches only the keys in KEYS. A slot that a
 -- waiter is offered is not free until the end of the waiter's turn, and no two waiters' turns end at the same time.
 --
 -- A lock key is `base` and the number of the slot. All keys of a semaphore have one hash tag.
 
 local function set_free(slot) redis.pcall('ZADD', index, 'XX', '0', slot) end
 
--- Sets the index to what the lock key of a slot says, which is held. Else a waiter would be offered that slot for ever.
+-- Corrects the time of a held slot in the index from its lock key. Otherwise, waiters would be offered that slot again and
+-- again.
 local function correct(lock)
   local pttl = redis.pcall('PTTL', lock)
   if type(pttl) ~= 'number' then return end
@@ -25,7 +26,7 @@ end
 -- The number of slots in the index, as last learned.
 local known = 0
 
--- Adds the slots below a limit that the index lacks, as free ones, and removes those beyond it that nobody holds.
+-- Adds the slots below a limit that the index lacks, as free ones, and removes those beyond it that are free.
 local function learn(limit, memory)
   free_passed()
   local count = redis.pcall('ZCARD', index)

@@ -12,8 +12,8 @@ for i = 1, #KEYS, 4 do
 end
 
 --- fence.lua
--- Fast path: one resource, no waiters. A reader that is listed already is left to what follows. It undoes what it has done if
--- the rest is refused.
+-- Fast path: one resource, no waiters. If the token already has a share, the general path below answers. If a command is
+-- refused, this path undoes its writes.
 if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
   local lock, readers, clock, is_granted = KEYS[1], KEYS[4], math.floor(now / 1000), false
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
@@ -40,6 +40,7 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
       if is_short then redis.call('PEXPIRE', lock, string.format('%.0f', left)) end
       if type(done) == 'table' then return done end
     elseif now % 32 == 0 then
+      -- One ACQUIRE in 32 removes the expired shares of readers that crashed. Such shares are harmless.
       redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', clock)
     end
   elseif not held[1] then
@@ -61,7 +62,7 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
 end
 
 --- readers.lua
--- Read everything that can fail first, as above.
+-- Everything that can fail is read before the first write (see fence.lua).
 local is_free, is_own, holder, longest_held = true, false, '', 0
 local is_read = {}
 for i = 1, #KEYS, 4 do
@@ -86,10 +87,10 @@ for i = 1, #KEYS, 4 do
 end
 if is_own then return {2, 0} end
 
--- One ACQUIRE in 32 removes shares that have expired, those of readers that crashed. They are harmless.
+-- Locks all resources. Returns an error if a command is refused; then nothing was locked.
 local function lock_all()
   for i = 1, #KEYS, 4 do
-    local error = first_error({keep_value(KEYS[i])}) or cannot_change(KEYS[i], KEYS[i + 3])
+    local error = cannot_lock(KEYS[i], KEYS[i + 3])
     if error then return error end
   end
   local text = string.format('%.0f', fence)

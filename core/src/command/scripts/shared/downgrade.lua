@@ -19,7 +19,7 @@ local done = 1
 for i = 1, #KEYS, 3 do
   local lock, queue, readers = KEYS[i], KEYS[i + 1], KEYS[i + 2]
   if redis.pcall('GET', lock) == ARGV[1] then
-    begin_reading(lock, readers, ARGV[1], math.max(pttl[lock], 1))
+    begin_reading(lock, readers, ARGV[1], lasting(lock, 1))
     invite_readers(lock, queue, tonumber(ARGV[2]), ARGV[3])
   elseif not share(lock, readers, ARGV[1]) then
     done = 0

@@ -20,7 +20,7 @@ for i = 1, #ARGV, 5 do
       if not own[readers .. token] then held[i] = 0 end
     end
     if readers ~= lock and held[i] == 1 and is_exclusive[k] then
-      -- It stays exclusive until it can be changed.
+      -- If the readers cannot be changed, the key stays exclusive, and only its expiry is extended.
       is_kept[k] = cannot_change(lock, readers) ~= nil
       local error = is_kept[k] and first_error({keep_expiry(lock)})
       if error then return error end
@@ -41,7 +41,7 @@ for i = 1, #ARGV, 5 do
         local error = join_readers(lock, readers, token, ttl, own[readers .. token])
         own[readers .. token] = math.max(own[readers .. token] or 0, clock + ttl)
         if error then
-          -- What is permitted once is permitted always, so no share was changed.
+          -- If ZADD is refused, it was refused for the first share, so no share has changed. Only expiries are restored.
           for key, left in pairs(before) do
             if left >= 0 then expire_in(key, math.max(left, 1)) end
           end
@@ -49,7 +49,7 @@ for i = 1, #ARGV, 5 do
         end
       elseif readers ~= lock and not is_kept[k] then
         -- The DOWNGRADE has not arrived yet.
-        begin_reading(lock, readers, token, math.max(pttl[lock], ttl))
+        begin_reading(lock, readers, token, lasting(lock, ttl))
         own[readers .. token] = clock + pttl[lock]
       elseif pttl[lock] < ttl then
         expire_in(lock, ttl)
@@ -57,7 +57,7 @@ for i = 1, #ARGV, 5 do
       pttl[counter] = redis.call('PTTL', counter)
       if pttl[counter] >= 0 and pttl[counter] < memory then expire_in(counter, memory) end
       local index = KEYS[k + 2]
-      if base ~= '' and tell_index(index, base, lock, math.max(pttl[lock], ttl)) then
+      if base ~= '' and update_index(index, base, lock, math.max(pttl[lock], ttl)) then
         local left = redis.pcall('PTTL', index)
         if type(left) == 'number' and left < memory - INDEX_SLACK then redis.pcall('PEXPIRE', index, memory) end
       end

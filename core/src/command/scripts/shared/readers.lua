@@ -1,12 +1,12 @@
 -- The readers of a resource: a sorted set of their tokens. The score of a reader is the time at which
 -- its share expires, by this node's clock, in milliseconds. While there are readers, the lock key holds
--- MARKER and expires with the last of them. Without the marker nobody reads, whatever the set contains.
+-- MARKER and expires no earlier than the last share. Without the marker nobody reads, whatever the set contains.
 -- A resource that is locked exclusively has no such set; its lock key then takes the place of the
--- set's key in KEYS. For a permit, scripts that tell its semaphore have the index there (see permits.lua).
+-- set's key in KEYS. For a permit, scripts that update the index have its key there (see permits.lua).
 --
--- A script that inserts this has read what remains of the lock key (`pttl`, in milliseconds) before
--- it has read the clock (`now`), and sets expiries as times from then on (PEXPIRE, PX), to what remained or longer. So wherever the
--- server was paused, a key never expires before a lease that it protects: that is counted from before the request was sent.
+-- A script that inserts this has read what remains of the lock key (`pttl`, in milliseconds) before it reads the clock (`now`).
+-- It then sets relative expiries (PEXPIRE, PX), to what remained or longer. So a pause of the server never makes a key expire
+-- before the lease that it protects. A lease is counted from before its request was sent.
 
 local clock = math.floor(now / 1000)
 
@@ -46,11 +46,12 @@ local function lasting(lock, ttl)
   return math.max(pttl[lock], pttl[lock] == -1 and LONGEST_TTL or ttl, ttl)
 end
 
--- Commands to try. What remains of a key is set anew; it is at least a millisecond, so that this ends no key.
+-- A command to try: sets the expiry of a lock key to what remains, and to at least a millisecond, so that it ends no key.
 local function keep_expiry(lock)
   return {'PEXPIRE', lock, string.format('%.0f', lasting(lock, 1))}
 end
 
+-- A command to try: a SET that does nothing, because its condition (XX or NX) is false.
 local function keep_value(lock)
   return {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
 end
@@ -62,6 +63,12 @@ local function cannot_change(lock, readers)
     {'ZRANGE', readers, '0', '0'}, {'ZSCORE', readers, ''}, keep_expiry(lock), {'ZADD', readers, 'XX', '0', ''},
     {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, keep_value(lock),
   })
+end
+
+-- As `cannot_change`, for a new token. SET is tried first, because a full server refuses it only as the first write: so a full
+-- server refuses new tokens, but not EXTEND, RELEASE or DOWNGRADE.
+local function cannot_lock(lock, readers)
+  return first_error({keep_value(lock)}) or cannot_change(lock, readers)
 end
 
 -- What remained of each key that was made to expire later.
@@ -127,9 +134,9 @@ local function reads_alone(lock, readers, token)
   return share(lock, readers, token) ~= nil and redis.pcall('ZCOUNT', readers, '(' .. clock, '+inf') == 1
 end
 
--- Tells the index of a semaphore when the lock of a permit ends: after a time in milliseconds. `base` is the beginning of
+-- Sets the time in the index of a semaphore from which a slot is free: in so many milliseconds. `base` is the beginning of
 -- all lock keys. Returns whether there is an index: a value of another type must not be made to expire.
-local function tell_index(index, base, lock, ttl)
+local function update_index(index, base, lock, ttl)
   local till = ttl > 0 and string.format('%.0f', (clock + ttl) * 1000) or '0'
   return type(redis.pcall('ZADD', index, 'XX', till, string.sub(lock, #base + 1))) == 'number'
 end

@@ -10,7 +10,7 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   local later = redis.pcall('ZREVRANK', readers, ARGV[1])
   if not later then return 0 end
   if type(later) ~= 'number' then return later end
-  -- The lock key expires with the last share.
+  -- If this share is the last to expire, the keys may now expire earlier.
   local last = later == 0 and redis.call('ZRANGE', readers, -2, -2, 'WITHSCORES')
   if last and not last[1] then
     redis.call('DEL', lock, readers)
