@@ -61,8 +61,9 @@ def test_there_is_no_violation_when_packets_are_lost(tmp_path: Path) -> None:
 def test_the_checker_finds_overlaps_under_a_broken_assumption(
     tmp_path: Path, broken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = run(0, 1, tmp_path, broken)  # a single storm
-    assert not report(result)
+    # Single storms: whether one makes leases overlap depends on which of them it hits.
+    results = (run(0, seed, tmp_path / str(seed), broken) for seed in range(1, 5))
+    result = next(result for result in results if not report(result))
     # Which of the kinds it is depends on how soon the old holder notices the loss.
     kinds = {violation.kind for violation in result.violations}
     assert kinds & KINDS_OF_OVERLAP.keys()

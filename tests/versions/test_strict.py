@@ -87,6 +87,7 @@ def test_exclusive_lock(connect: Callable[..., quorlock.Client], servers: Server
         assert other.lock("r").try_acquire() is None
         lease.extend(2 * LONG)
         assert lease.remaining > LONG
+        wait_until(lambda: is_everywhere(servers, "r", lease.token))
         waiting = pool.submit(other.lock("r").acquire)
         wait_until(lambda: queued(servers) == [1, 1, 1])
         assert other.status("r").waiters == 1
@@ -112,6 +113,7 @@ def test_shared_lock(connect: Callable[..., quorlock.Client], servers: Servers) 
     client, other = connect(), connect()
     with ThreadPoolExecutor(1) as pool:
         writer = client.lock("r").acquire()
+        wait_until(lambda: is_everywhere(servers, "r", writer.token))
         waiting = pool.submit(other.lock("r", mode="shared").acquire)
         wait_until(lambda: queued(servers) == [1, 1, 1])
         writer.downgrade()
@@ -122,10 +124,12 @@ def test_shared_lock(connect: Callable[..., quorlock.Client], servers: Servers) 
         reader.extend()
         assert reader.try_upgrade() is None
         assert writer.release()
+        wait_until(lambda: all(s.command("ZCARD", "{r}:shared") == 1 for s in servers))
         upgraded = reader.try_upgrade()
         assert upgraded is not None
         assert upgraded.fence > reader.fence
 
+        wait_until(lambda: is_everywhere(servers, "r", upgraded.token))
         waiting = pool.submit(client.lock("r", mode="shared").acquire)
         wait_until(lambda: queued(servers) == [1, 1, 1])
         assert upgraded.release()
