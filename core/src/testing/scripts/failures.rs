@@ -239,7 +239,10 @@ fn live(stored: &Keyspace, now: u64) -> Keyspace {
 }
 
 /// How long the lock keys of these resources must last after a request, if it has done what it was to do.
-fn promised(request: &Request, replied: &Result<Reply, String>) -> Option<(Arc<[Keys]>, Duration)> {
+pub(super) fn promised(
+    request: &Request,
+    replied: &Result<Reply, String>,
+) -> Option<(Arc<[Keys]>, Duration)> {
     let (subject, ttl) = match (request, replied) {
         (
             Request::Acquire { subject, ttl, .. } | Request::Transfer { subject, ttl, .. },
@@ -324,7 +327,7 @@ fn a_request_that_lacks_a_permission_changes_nothing_and_leaves_no_key_for_ever(
                 begin(server, situation).await;
                 server.set_clock(now);
                 let before = server.keyspace().await;
-                let replied = server.reply(request, denied).await;
+                let replied = server.reply_without(denied, request).await;
                 let after = server.keyspace().await;
                 let what =
                     format!("{locked:?}, {}, {now}, without {denied}: {request:?}", situation.name);
@@ -382,7 +385,7 @@ fn a_request_without_memory_changes_nothing_and_leaves_no_key_for_ever() {
             begin(server, situation).await;
             let before = server.keyspace().await;
             server.run(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
-            let replied = server.reply(request, "").await;
+            let replied = server.reply(request).await;
             server.run(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
             let after = server.keyspace().await;
             let what = format!("{locked:?}, {}, without memory: {request:?}", situation.name);

@@ -27,7 +27,7 @@ fn acquire(slot: u32, token: u32, waiter: Option<&str>, ttl: Duration) -> Reques
 }
 
 async fn granted(server: &Server, slot: u32, token: u32, ttl: Duration) {
-    let reply = server.reply(&acquire(slot, token, None, ttl), "").await;
+    let reply = server.reply(&acquire(slot, token, None, ttl)).await;
     assert!(matches!(reply, Ok(Reply::Granted { .. })), "{reply:?}");
 }
 
@@ -36,7 +36,7 @@ async fn rounds(server: &Server, waiter: &str) -> u32 {
     let mut slot = 1;
     for round in 1..20 {
         let request = acquire(slot, 100 + round, Some(waiter), TTL);
-        match server.reply(&request, "").await.unwrap() {
+        match server.reply(&request).await.unwrap() {
             Reply::Granted { .. } => return round,
             Reply::Held(Refusal { permits, .. }) => {
                 slot = permits.slots.first().copied().unwrap_or(0)

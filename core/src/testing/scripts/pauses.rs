@@ -1,7 +1,7 @@
 //! A server that is paused between two readings of its clock, wherever that is. What a lease was promised must not end
 //! earlier because of that.
 
-use super::failures::{Locked, begin, each};
+use super::failures::{Locked, begin, each, promised};
 use super::server::{Content, EPOCH, Keyspace};
 use crate::command::request::Request;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ fn a_pause_of_the_server_shortens_nothing_that_was_promised() {
                 begin(server, situation).await;
                 let before = ends(&server.keyspace().await, EPOCH);
                 server.pause(EPOCH, readings, PAUSE);
-                let replied = server.reply(request, "").await;
+                let replied = server.reply(request).await;
                 let now = EPOCH + PAUSE.as_micros() as u64;
                 server.set_clock(now);
                 let after = ends(&server.keyspace().await, now);
@@ -80,6 +80,14 @@ fn a_pause_of_the_server_shortens_nothing_that_was_promised() {
                         end - later
                     );
                 }
+                // A lease is counted from before its request was sent.
+                if let Some((keys, ttl)) = promised(request, &replied) {
+                    let until = EPOCH / 1_000 + ttl.as_millis() as u64;
+                    for keys in keys.iter() {
+                        let lasts = after.get(&keys.lock).is_some_and(|end| *end >= until);
+                        assert!(lasts, "{what}: {} ends too early: {after:?}", keys.lock);
+                    }
+                }
                 tried += before.len();
             }
         }
@@ -98,7 +106,7 @@ fn a_pause_beyond_all_ttls_leaves_no_key_for_ever() {
             server.set_clock(EPOCH);
             begin(server, situation).await;
             server.pause(EPOCH, readings, LONG_PAUSE);
-            let replied = server.reply(request, "").await;
+            let replied = server.reply(request).await;
             server.set_clock(EPOCH + LONG_PAUSE.as_micros() as u64);
             for (key, stored) in server.keyspace().await {
                 let what =

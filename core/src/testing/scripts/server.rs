@@ -124,9 +124,18 @@ impl Server {
         (understood(request, replied), keyspace(dumped.unwrap()))
     }
 
-    /// Sends a request by a user without the permission for the command `denied`, which may be empty. Returns the reply or
-    /// the server's error.
-    pub(super) async fn reply(&self, request: &Request, denied: &str) -> Result<Reply, String> {
+    /// Sends a request alone. Returns the reply or the server's error.
+    pub(super) async fn reply(&self, request: &Request) -> Result<Reply, String> {
+        let [replied] = self.all([request.command(By::Source)]).await;
+        understood(request, replied)
+    }
+
+    /// Sends a request as a user who may not run the command `denied`. Returns the reply or the server's error.
+    pub(super) async fn reply_without(
+        &self,
+        denied: &str,
+        request: &Request,
+    ) -> Result<Reply, String> {
         let ping = redis::cmd("PING");
         let [limited, user, replied, back, _] =
             self.all(self.strictly(request, ping, denied)).await;
