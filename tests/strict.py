@@ -1,6 +1,6 @@
 """A strict server: it refuses a script that accesses a key that the script has not declared.
 
-    with Strict(server) as strict:
+    with closing(Strict(server)) as strict:
         client = connect(strict.url)
         ...
         assert strict.refused() == []
@@ -26,9 +26,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from contextlib import closing, suppress
 
 from proxy import redis_url
 from servers import Argument, Server, encode_command, read_reply
@@ -41,7 +39,7 @@ _SUBSCRIPTIONS = ("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE")
 
 
 class Strict:
-    """A strict server on a free port, until `close()` or the end of `with`."""
+    """A strict server on a free port, until `close()`."""
 
     def __init__(self, server: Server) -> None:
         """`server` is the real server, which must outlive this one."""
@@ -66,17 +64,6 @@ class Strict:
         self._listener.server_close()
         self._thread.join()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class _Listener(socketserver.ThreadingTCPServer):
     daemon_threads = True
@@ -100,7 +87,8 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         user = f"strict-{next(self.server.numbers)}"
-        with _Upstream(self.server.target_port) as admin, _Upstream(self.server.target_port) as own:
+        port = self.server.target_port
+        with closing(_Upstream(port)) as admin, closing(_Upstream(port)) as own:
             admin.call("ACL", "SETUSER", user, "on", "nopass", "+@all", "allchannels", "allkeys")
             own.call("AUTH", user, "")
             current = rules([])
@@ -148,10 +136,7 @@ class _Upstream:
         self.connection.sendall(encode_command(*command))
         read_reply(self.reader)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.reader.close()
         self.connection.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -30,7 +30,7 @@ def servers(start_servers: Callable[..., Servers]) -> Servers:
 def strict(servers: Servers) -> Iterator[list[Strict]]:
     """Strict servers in front of the real servers."""
     with ExitStack() as stack:
-        yield [stack.enter_context(Strict(server)) for server in servers]
+        yield [stack.enter_context(closing(Strict(server))) for server in servers]
 
 
 @pytest.fixture

@@ -347,10 +347,15 @@ async fn try_commands(
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
     let channel = channel(options);
-    let (names, commands) = tries(keys, &channel);
-    let replies = connection.query(&commands).await?;
+    let (names, mut commands) = tries(keys, &channel);
+    let mut undeclared = redis::cmd("EVAL");
+    undeclared.arg("return redis.call('EXISTS', ARGV[1])").arg(0).arg(&keys.lock);
+    commands.push(undeclared);
+    let mut replies = connection.query(&commands).await?;
+    let is_refused = replies.pop().is_some_and(|reply| reply.extract_error().is_err());
     record(examined, names, replies);
-    examined.is_strict = is_strict(connection, keys, examined).await?;
+    let may = |name| examined.diagnosis.permissions.get(name) == Some(&Permission::Allowed);
+    examined.is_strict = is_refused && may("EVAL") && may("EXISTS");
     // SUBSCRIBE is tried separately from the other commands, because its answer is a push message.
     let permission = match subscribe(connection, &channel).await {
         Ok(()) => Permission::Allowed,
@@ -359,20 +364,6 @@ async fn try_commands(
     };
     examined.diagnosis.permissions.insert("SUBSCRIBE", permission);
     Ok(())
-}
-
-/// Whether the server refuses a script that accesses a key that it does not declare, although the user may access the key.
-async fn is_strict(
-    connection: &Connection<Nobody>,
-    keys: &Keys,
-    examined: &Examined,
-) -> Result<bool, RedisError> {
-    let may = |name| examined.diagnosis.permissions.get(name) == Some(&Permission::Allowed);
-    let mut command = redis::cmd("EVAL");
-    command.arg("return redis.call('EXISTS', ARGV[1])").arg(0).arg(&keys.lock);
-    let replies = connection.query(&[command]).await?;
-    let is_refused = replies.into_iter().any(|reply| reply.extract_error().is_err());
-    Ok(is_refused && may("EVAL") && may("EXISTS"))
 }
 
 /// A channel that nobody uses.

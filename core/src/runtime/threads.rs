@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// After this time, work may never end, and the next caller begins it anew.
+/// After this time, the work may never end, so the next caller begins it again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The result of work that several callers wait for; `None` if the work panicked.
