@@ -4,6 +4,7 @@ use crate::command::reply::{
     Elsewhere, FreePermits, HeldPermit, Holder, Refusal, Reply, StoredLock, StoredPermits,
 };
 use crate::command::request::Request;
+use crate::command::script::microseconds;
 use crate::command::token::{MAX_TOKEN, Token};
 use crate::config::permits::MAX_PERMITS;
 use quorlock_protocol::{FENCE_LIMIT, FENCE_WINDOW, Healed};
@@ -111,8 +112,7 @@ fn stamp(number: i64) -> Option<u64> {
 /// Parses a node's clock in microseconds. A node whose clock is beyond the largest fence by more than the window of proposals
 /// answers with an error.
 fn clock_reading(number: i64) -> Option<u64> {
-    let window = u64::try_from(FENCE_WINDOW.as_micros()).unwrap_or(u64::MAX);
-    let most = FENCE_LIMIT.saturating_add(window);
+    let most = FENCE_LIMIT + microseconds(FENCE_WINDOW);
     u64::try_from(number).ok().filter(|number| (1..=most).contains(number))
 }
 

@@ -93,31 +93,37 @@ scripts! {
     LIST = "list" [] RARE;
 }
 
+/// What several scripts have in common. A part may contain the markers of later ones.
+const PARTS: [(&str, &str); 7] = [
+    ("fence", include_str!("scripts/fence.lua")),
+    ("pttl", include_str!("scripts/pttl.lua")),
+    ("clock", include_str!("scripts/clock.lua")),
+    ("readers", include_str!("scripts/shared/readers.lua")),
+    ("queue", include_str!("scripts/queue.lua")),
+    ("index", include_str!("scripts/permits/index.lua")),
+    ("permits", include_str!("scripts/permits/permits.lua")),
+];
+
 impl Script {
-    /// Inserts the constants, and the functions at the markers: those of fences at `--- fence.lua`, what remains of each
-    /// key at `--- pttl.lua`, the functions of readers at `--- readers.lua`, of permits at `--- permits.lua` and
-    /// `--- free_from.lua`, and of queues at `--- queue.lua`. Markers of functions come after the fast path of a script, because
-    /// defining a function costs time on every call. Comments and indentation are left out: connections load scripts while
-    /// they log in, when a server accepts no argument of more than 16 KiB.
+    /// Inserts the constants, and the files of [`PARTS`] at markers such as `--- fence.lua`. Markers of functions come after
+    /// the fast path of a script, because defining a function costs time on every call. Comments and indentation are left
+    /// out: connections load scripts while they log in, when a server accepts no argument of more than 16 KiB.
     fn new(source: &str, keys: &'static [Key], is_preloaded: bool) -> Self {
-        let source = source
-            .replace("--- fence.lua\n", include_str!("scripts/fence.lua"))
-            .replace("--- pttl.lua\n", include_str!("scripts/pttl.lua"))
-            .replace("--- readers.lua\n", include_str!("scripts/shared/readers.lua"))
-            .replace("--- permits.lua\n", include_str!("scripts/permits/permits.lua"))
-            .replace("--- free_from.lua\n", include_str!("scripts/permits/free_from.lua"))
-            .replace("--- queue.lua\n", include_str!("scripts/queue.lua"))
-            .replace("MARKER", &format!("'{MARKER}'"));
+        let insert = |source: String, (name, part): &(&str, &str)| {
+            source.replace(&format!("--- {name}.lua\n"), part)
+        };
+        let source = PARTS.iter().fold(source.to_owned(), insert);
+        let source = source.replace("MARKER", &format!("'{MARKER}'"));
         let constants = [
             ("FENCE_LIMIT", FENCE_LIMIT),
             ("FENCE_WINDOW", microseconds(FENCE_WINDOW)),
             ("MOST_GONE", MOST_GONE as u64),
             ("LONGEST_CALL", microseconds(LONGEST_CALL)),
             ("LONGEST_SILENCE", microseconds(LONGEST_SILENCE)),
-            ("LONGEST_TTL", u64::try_from(MAX_TTL.as_millis()).unwrap_or(u64::MAX)),
+            ("LONGEST_TTL", milliseconds(MAX_TTL)),
             ("MAX_TOKEN", MAX_TOKEN as u64),
             ("SPARE", SPARE as u64),
-            ("INDEX_SLACK", u64::try_from(INDEX_SLACK.as_millis()).unwrap_or(u64::MAX)),
+            ("INDEX_SLACK", milliseconds(INDEX_SLACK)),
             ("EACH", keys.len() as u64),
         ];
         let fill =
@@ -153,6 +159,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static str> {
 pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 6]) {
     let arguments = ["2", &keys.lock, &keys.queue, "x", "0", "0"];
     (&RELEASE.source, &RELEASE.hash, arguments)
+}
+
+/// The ttl in milliseconds, the nodes' unit. Rounded up, so that the key never expires before the
+/// lease ends.
+pub(super) fn milliseconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 pub(super) fn microseconds(duration: Duration) -> u64 {

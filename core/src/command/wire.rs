@@ -5,7 +5,7 @@ use crate::command::request::{Request, Subject, Ticket};
 use crate::command::script::{
     ACQUIRE, DOWNGRADE, EXTEND, FORGET, GIVE_BACK, HEAL, INSPECT, Key, LIST, PERMITS_ACQUIRE,
     PERMITS_INSPECT, PERMITS_RELEASE, RAISE, RELEASE, SHARED_ACQUIRE, SHARED_EXISTS, SHARED_EXTEND,
-    SHARED_RELEASE, Script, TRANSFER, microseconds,
+    SHARED_RELEASE, Script, TRANSFER, microseconds, milliseconds,
 };
 use crate::command::token::MAX_TOKEN;
 use crate::config::permits::MAX_PERMITS;
@@ -36,17 +36,18 @@ pub(crate) enum By {
 impl Request {
     /// The Redis command for this request.
     pub(crate) fn command(&self, by: By) -> Cmd {
-        if let Some(script) = self.script() {
-            let mut cmd = invoke(script, by, &self.keys(script.keys));
-            self.add_arguments(&mut cmd);
+        if let Self::Publish { channel, message, .. } = self {
+            let mut cmd = redis::cmd("PUBLISH");
+            cmd.arg(&**channel).arg(&**message);
             return cmd;
         }
-        let mut cmd =
-            redis::cmd(if matches!(self, Self::Publish { .. }) { "PUBLISH" } else { "EXISTS" });
-        match self {
-            Self::Publish { channel, message, .. } => cmd.arg(&**channel).arg(&**message),
-            _ => add_keys(&mut cmd, &self.keys(&[Key::Lock])),
+        let Some(script) = self.script() else {
+            let mut cmd = redis::cmd("EXISTS");
+            add_keys(&mut cmd, &self.keys(&[Key::Lock]));
+            return cmd;
         };
+        let mut cmd = invoke(script, by, &self.keys(script.keys));
+        self.add_arguments(&mut cmd);
         cmd
     }
 
@@ -195,12 +196,6 @@ fn are_plain(leases: &[(Arc<Subject>, Duration)]) -> bool {
     leases.iter().all(|(subject, _)| !subject.is_shared() && subject.permit().is_none())
 }
 
-/// The ttl in milliseconds, the nodes' unit. Rounded up, so that the key never expires before the
-/// lease ends.
-fn milliseconds(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
 /// The minimum ttl of a fence counter for a lock of this ttl, in milliseconds.
 fn counter_ttl(ttl: Duration) -> u64 {
     milliseconds(ttl.saturating_add(FENCE_MEMORY))
@@ -226,11 +221,10 @@ fn add_queue_arguments(cmd: &mut Cmd, subject: &Subject, ticket: Option<Ticket>,
     }
 }
 
-fn add_keys<'a>(cmd: &'a mut Cmd, keys: &[Cow<'_, str>]) -> &'a mut Cmd {
+fn add_keys(cmd: &mut Cmd, keys: &[Cow<'_, str>]) {
     for key in keys {
         cmd.arg(&**key);
     }
-    cmd
 }
 
 fn invoke(script: &Script, by: By, keys: &[Cow<'_, str>]) -> Cmd {

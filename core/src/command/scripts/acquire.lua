@@ -36,7 +36,7 @@ for i = 1, #KEYS, 3 do
   if score < 0 and first[1] == waiter then
     is_notified[i] = true
   else
-    wait = math.ceil(left(score, now) / 1000)
+    wait = math.ceil(left(score) / 1000)
   end
   local pttl = redis.call('PTTL', KEYS[i])
   if pttl ~= -2 then

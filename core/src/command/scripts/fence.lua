@@ -1,6 +1,5 @@
 local token, ttl, proposal, memory = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+--- clock.lua
 
 -- Everything that can fail is read before the first write, so an error means that nothing was
 -- changed.

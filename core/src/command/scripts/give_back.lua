@@ -8,7 +8,9 @@
 -- beginning of all lock keys.
 
 --- pttl.lua
+--- clock.lua
 --- readers.lua
+--- index.lua
 local token, giver, is_upgrade, base = ARGV[1], ARGV[2], ARGV[5] == '1', ARGV[6]
 local rest, done = math.min(math.ceil((ARGV[3] - now) / 1000), tonumber(ARGV[4])), 1
 for i = 1, #KEYS, EACH do

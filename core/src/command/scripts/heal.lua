@@ -9,6 +9,7 @@
 -- lease was upgraded from, else '0'. All ttls are in milliseconds.
 
 --- pttl.lua
+--- clock.lua
 --- readers.lua
 -- Returns what to do where the token shall hold the resource: 'nothing', 'set' (exclusively),
 -- 'begin' or 'join' (as a reader); nil if others hold it.
@@ -30,7 +31,7 @@ for i = 1, #ARGV, 7 do
     local lock, readers, token = KEYS[k], KEYS[k + 2], ARGV[i + 1]
     local act = repair(lock, readers, token, ARGV[i + 5], ARGV[i + 6] == '1')
     if act and act ~= 'nothing' and not share(lock, readers, token) then
-      local error = act == 'set' and first_error({keep_value(lock)}) or act ~= 'set' and cannot_lock(lock, readers)
+      local error = first_error({keep_value(lock)}) or act ~= 'set' and cannot_change(lock, readers)
       if error then return error end
     end
   end
@@ -60,7 +61,7 @@ for i = 1, #ARGV, 7 do
       elseif act[k] == 'begin' then
         begin_reading(lock, readers, token, lasting(lock, ttl))
       else
-        join_readers(lock, readers, token, ttl, nil)
+        join_readers(lock, readers, token, ttl)
         if giver ~= token then stop_reading(lock, readers, giver) end
       end
       if old[k] < tonumber(fence) then redis.call('SET', KEYS[k + 1], fence, 'PX', memory) end

@@ -2,5 +2,3 @@
 -- must never expire earlier than before because of that. See readers.lua.
 local pttl = {}
 for i = 1, #KEYS, EACH do pttl[KEYS[i]] = redis.call('PTTL', KEYS[i]) end
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]

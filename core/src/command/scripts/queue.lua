@@ -21,7 +21,7 @@ end
 
 -- Returns the remaining time of a turn, in microseconds. If it exceeds the longest possible turn,
 -- the clock was set back after the turn began, and the turn is ignored.
-local function left(score, now)
+local function left(score)
   local left = -score - now
   return score < 0 and left <= LONGEST_CALL and math.max(left, 0) or 0
 end
@@ -52,7 +52,7 @@ end
 
 -- Whether a waiter that others must not overtake has not tried for long, as if its process was suspended. Tickets are
 -- multiples of 4. What its score has more tells in which third of a period it was doubted first. It loses that when it tries.
-local function is_silent(queue, waiter, now)
+local function is_silent(queue, waiter)
   local score = tonumber(redis.pcall('ZSCORE', queue, waiter)) or 0
   local third, since = math.floor(now / LONGEST_SILENCE) % 3 + 1, score % 4
   if since == 0 then redis.pcall('ZADD', queue, string.format('%.0f', score + third), waiter) end
@@ -61,13 +61,13 @@ end
 
 -- Whether a writer waits before this ticket (before anyone, if nil). Writers that do not listen, or have not tried for
 -- long, are removed.
-local function writer_waits(queue, ticket, now)
+local function writer_waits(queue, ticket)
   local gone, before = 0, ticket and string.format('(%.0f', ticket) or '+inf'
   for _, waiter in ipairs(redis.pcall('ZRANGEBYSCORE', queue, 0, before)) do
     if not reads(waiter) then
       local listeners = tell(waiter, '')
       if not listeners or gone == MOST_GONE then return false end
-      if listeners > 0 and not is_silent(queue, waiter, now) then return true end
+      if listeners > 0 and not is_silent(queue, waiter) then return true end
       redis.pcall('ZREM', queue, waiter)
       gone = gone + 1
     end
@@ -76,11 +76,11 @@ local function writer_waits(queue, ticket, now)
 end
 
 -- Notifies the waiting readers behind `first`, which was notified just now, up to the first writer.
-local function notify_readers(lock, queue, first, now, is_new, turn, kept)
+local function notify_readers(lock, queue, first, is_new, turn, kept)
   local all = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
     local waiter, score = all[i], tonumber(all[i + 1])
-    local is_notified = left(score, now) > 0
+    local is_notified = left(score) > 0
     if waiter ~= first then
       if score < 0 and not is_notified then
         redis.pcall('ZREM', queue, waiter)
@@ -107,7 +107,7 @@ local function notify_next(lock, queue, is_new, turn, kept)
     local first = redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local waiter, score = first[1], tonumber(first[2])
     if not waiter then return end
-    local is_notified = left(score, now) > 0
+    local is_notified = left(score) > 0
     if is_notified and not is_new then return end
     local listeners = 0
     -- A waiter that was notified and did not use its turn is not notified again.
@@ -117,7 +117,7 @@ local function notify_next(lock, queue, is_new, turn, kept)
     end
     if listeners > 0 then
       put(queue, -(now + turn), waiter, kept)
-      if reads(waiter) then notify_readers(lock, queue, waiter, now, is_new, turn, kept) end
+      if reads(waiter) then notify_readers(lock, queue, waiter, is_new, turn, kept) end
       return
     end
     redis.pcall('ZREM', queue, waiter)

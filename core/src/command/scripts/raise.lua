@@ -5,6 +5,7 @@
 -- ARGV: the token, the fence, the minimum ttl of the fence key in milliseconds.
 
 --- pttl.lua
+--- clock.lua
 --- readers.lua
 local last = {}
 for i = 1, #KEYS, EACH do

@@ -14,8 +14,7 @@ if #KEYS == 2 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1 then
   return 1
 end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+--- clock.lua
 --- queue.lua
 
 local token, turn, kept, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]

@@ -12,11 +12,10 @@
 -- ARGV: the token, the ttl of the lock, the proposed fence, the minimum ttl of the fence key, the token of the giver, '1' for
 -- an upgrade, else '0', and for permits the beginning of all lock keys. All ttls are in milliseconds.
 
--- What remains of a lock key is read before the clock: see readers.lua.
-local pttl = {}
-for i = 1, #KEYS, EACH do pttl[KEYS[i]] = redis.call('PTTL', KEYS[i]) end
+--- pttl.lua
 --- fence.lua
 --- readers.lua
+--- index.lua
 local giver, is_upgrade, base = ARGV[5], ARGV[6] == '1', ARGV[7]
 local other, expires_in, is_missing, is_own = nil, 0, false, false
 for i = 1, #KEYS, EACH do
@@ -41,7 +40,7 @@ if is_missing then return {0, -2, now, ''} end
 if other then return {0, expires_in, now, other} end
 for i = 1, #KEYS, EACH do
   local lock, readers = KEYS[i], base and KEYS[i] or KEYS[i + 3]
-  local error = readers == lock and first_error({keep_value(lock)}) or readers ~= lock and cannot_lock(lock, readers)
+  local error = first_error({keep_value(lock)}) or readers ~= lock and cannot_change(lock, readers)
   if error then return error end
 end
 for i = 1, #KEYS, EACH do
@@ -58,7 +57,7 @@ for i = 1, #KEYS, EACH do
     -- The DOWNGRADE has not arrived yet.
     begin_reading(lock, readers, token, tonumber(ttl))
   else
-    join_readers(lock, readers, token, tonumber(ttl), nil)
+    join_readers(lock, readers, token, tonumber(ttl))
     stop_reading(lock, readers, giver)
   end
   redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)

@@ -17,7 +17,7 @@
 --- fence.lua
 local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
 
---- free_from.lua
+--- index.lua
 
 -- Whether the index lacked a slot, and whether there is one. A value of another type must not be made to
 -- expire.
@@ -37,14 +37,8 @@ local function grant(i)
   take(i)
 end
 
--- Keeps the index for about so long. Never shortens its life: others may hold their slots for longer.
-local function keep_index(memory)
-  local left = redis.pcall('PTTL', index)
-  if type(left) == 'number' and left < memory - INDEX_SLACK then redis.pcall('PEXPIRE', index, memory) end
-end
-
 local function granted()
-  if has_index then keep_index(memory) end
+  if has_index then keep_index(index, memory) end
   return {1, fence, now}
 end
 

@@ -37,7 +37,7 @@ local function learn(limit, memory)
   known = count
   if known < limit then
     for slot = 0, limit - 1 do redis.pcall('ZADD', index, 'NX', '0', slot) end
-    if count == 0 then redis.pcall('PEXPIRE', index, memory) else keep_index(memory) end
+    if count == 0 then redis.pcall('PEXPIRE', index, memory) else keep_index(index, memory) end
     known = limit
   elseif known > limit then
     -- Slots are numbered without gaps, so the largest held one tells how many are in use.
@@ -121,7 +121,7 @@ end
 local function is_offered(slot)
   local till = redis.pcall('ZSCORE', index, slot)
   if type(till) ~= 'string' or tonumber(till) <= now then return false end
-  if left(-tonumber(till), now) > 0 and redis.pcall('ZCOUNT', queue, '-' .. till, '-' .. till) ~= 0 then
+  if left(-tonumber(till)) > 0 and redis.pcall('ZCOUNT', queue, '-' .. till, '-' .. till) ~= 0 then
     return true
   end
   set_free(slot)
@@ -131,7 +131,7 @@ end
 -- Returns the end of a waiter's turn in microseconds, if it was notified and its turn stands; else nil.
 local function end_of_turn(waiter)
   local score = is_queued and waiter and redis.pcall('ZSCORE', queue, waiter)
-  return type(score) == 'string' and left(tonumber(score), now) > 0 and -tonumber(score) or nil
+  return type(score) == 'string' and left(tonumber(score)) > 0 and -tonumber(score) or nil
 end
 
 -- Frees the slots that were offered to the waiter whose turn ends then. Returns whether there were any. (A lock that ends in
@@ -199,7 +199,7 @@ local function notify_waiters(turn, own)
       redis.pcall('ZADD', queue, '-' .. till, name)
       for _, slot in ipairs(slots) do redis.pcall('ZADD', index, till, slot) end
       if name == own then offer = slots end
-    elseif is_silent(queue, name, now) then
+    elseif is_silent(queue, name) then
       redis.pcall('ZREM', queue, name)
       gone = gone + 1
     else

@@ -17,24 +17,22 @@ if #KEYS == 3 and not ARGV[5] and redis.pcall('EXISTS', queue) ~= 1 then
   return 1
 end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+--- clock.lua
 local is_queued = true
---- free_from.lua
+--- index.lua
 --- queue.lua
 --- permits.lua
 local turn, kept, waiter = tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local ticket, keep, done, has_turn = tonumber(ARGV[6]), tonumber(ARGV[7]), 1, end_of_turn(waiter)
 for i = 1, #KEYS, 3 do
-  local slot = string.sub(KEYS[i], #base + 1)
   if redis.pcall('GET', KEYS[i]) ~= token then
     done = 0
   elseif keep then
     redis.call('PEXPIRE', KEYS[i], keep)
-    redis.pcall('ZADD', index, 'XX', free_from(keep), slot)
+    update_index(index, base, KEYS[i], keep)
   else
     redis.call('DEL', KEYS[i])
-    redis.pcall('ZADD', index, 'XX', '0', slot)
+    update_index(index, base, KEYS[i], 0)
   end
 end
 if ticket then

@@ -90,7 +90,7 @@ if is_own then return {2, 0} end
 -- Locks all resources. Returns an error if a command is refused; then nothing was locked.
 local function lock_all()
   for i = 1, #KEYS, 4 do
-    local error = cannot_lock(KEYS[i], KEYS[i + 3])
+    local error = first_error({keep_value(KEYS[i])}) or cannot_change(KEYS[i], KEYS[i + 3])
     if error then return error end
   end
   local text = string.format('%.0f', fence)
@@ -100,7 +100,7 @@ local function lock_all()
       redis.call('SET', lock, token, 'PX', ttl)
     elseif is_read[i] then
       if now % 32 == 0 then redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', clock) end
-      join_readers(lock, readers, token, tonumber(ttl), nil)
+      join_readers(lock, readers, token, tonumber(ttl))
     else
       begin_reading(lock, readers, token, tonumber(ttl))
     end
@@ -125,8 +125,8 @@ for i = 1, #KEYS, 4 do
     is_notified[i] = type(own) == 'string' and tonumber(own) < 0
     if not is_notified[i] then
       -- The turns of readers keep only writers away.
-      if not reads(first[1]) then wait = math.ceil(left(score, now) / 1000) end
-      if is_read[i] and writer_waits(queue, ticket, now) then
+      if not reads(first[1]) then wait = math.ceil(left(score) / 1000) end
+      if is_read[i] and writer_waits(queue, ticket) then
         -- The waiter tries again soon, to notice a writer that is gone.
         local retry = turn and math.ceil(turn / 1000) or pttl[lock]
         wait = math.max(wait, retry, 1)
@@ -135,7 +135,7 @@ for i = 1, #KEYS, 4 do
   elseif score < 0 and first[1] == waiter then
     is_notified[i] = true
   else
-    wait = math.ceil(left(score, now) / 1000)
+    wait = math.ceil(left(score) / 1000)
   end
   longest = math.max(longest, wait)
 end

@@ -6,6 +6,7 @@
 -- ttl of the queue (milliseconds).
 
 --- pttl.lua
+--- clock.lua
 --- readers.lua
 --- queue.lua
 

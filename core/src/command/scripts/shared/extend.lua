@@ -6,7 +6,9 @@
 -- ARGV: for each lease what extend.lua has, and the beginning of all lock keys of a semaphore ('' for locks).
 
 --- pttl.lua
+--- clock.lua
 --- readers.lua
+--- index.lua
 local held, is_exclusive, is_kept, own, at = {}, {}, {}, {}, 1
 for i = 1, #ARGV, 5 do
   local token, base, last = ARGV[i + 1], ARGV[i + 4], at + EACH * ARGV[i] - 1
@@ -58,8 +60,7 @@ for i = 1, #ARGV, 5 do
       if pttl[counter] >= 0 and pttl[counter] < memory then expire_in(counter, memory) end
       local index = KEYS[k + 2]
       if base ~= '' and update_index(index, base, lock, math.max(pttl[lock], ttl)) then
-        local left = redis.pcall('PTTL', index)
-        if type(left) == 'number' and left < memory - INDEX_SLACK then redis.pcall('PEXPIRE', index, memory) end
+        keep_index(index, memory)
       end
     end
   end

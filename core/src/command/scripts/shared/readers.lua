@@ -51,7 +51,8 @@ local function keep_expiry(lock)
   return {'PEXPIRE', lock, string.format('%.0f', lasting(lock, 1))}
 end
 
--- A command to try: a SET that does nothing, because its condition (XX or NX) is false.
+-- A command to try: a SET that does nothing, because its condition (XX or NX) is false. A full server refuses it only as the
+-- first write. So where it is tried first, a full server refuses new tokens, but not EXTEND, RELEASE or DOWNGRADE.
 local function keep_value(lock)
   return {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
 end
@@ -63,12 +64,6 @@ local function cannot_change(lock, readers)
     {'ZRANGE', readers, '0', '0'}, {'ZSCORE', readers, ''}, keep_expiry(lock), {'ZADD', readers, 'XX', '0', ''},
     {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, keep_value(lock),
   })
-end
-
--- As `cannot_change`, for a new token. SET is tried first, because a full server refuses it only as the first write: so a full
--- server refuses new tokens, but not EXTEND, RELEASE or DOWNGRADE.
-local function cannot_lock(lock, readers)
-  return first_error({keep_value(lock)}) or cannot_change(lock, readers)
 end
 
 -- What remained of each key that was made to expire later.
@@ -132,11 +127,4 @@ end
 -- Whether the token is the only reader.
 local function reads_alone(lock, readers, token)
   return share(lock, readers, token) ~= nil and redis.pcall('ZCOUNT', readers, '(' .. clock, '+inf') == 1
-end
-
--- Sets the time in the index of a semaphore from which a slot is free: in so many milliseconds. `base` is the beginning of
--- all lock keys. Returns whether there is an index: a value of another type must not be made to expire.
-local function update_index(index, base, lock, ttl)
-  local till = ttl > 0 and string.format('%.0f', (clock + ttl) * 1000) or '0'
-  return type(redis.pcall('ZADD', index, 'XX', till, string.sub(lock, #base + 1))) == 'number'
 end

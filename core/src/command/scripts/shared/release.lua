@@ -27,6 +27,7 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
 end
 
 --- pttl.lua
+--- clock.lua
 --- readers.lua
 --- queue.lua
 

@@ -1,0 +1,3 @@
+-- The node's clock, in microseconds since the Unix epoch.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
