@@ -23,9 +23,13 @@ static int shown(struct timespec *now) {
     const char *path = getenv("CLOCK"), *skew = getenv("SKEW");
     if (path) {
         static uint64_t last[3], seen;
-        uint64_t read[3] = {0};
+        uint64_t read[3] = {0}, again[3] = {0};
         if (file < 0) file = open(path, O_RDONLY | O_CLOEXEC);
-        if (pread(file, read, sizeof read, 0) < (ssize_t)sizeof *read) abort();
+        /* The file may be written meanwhile; then the two differ. */
+        do {
+            if (pread(file, read, sizeof read, 0) < (ssize_t)sizeof *read) abort();
+            pread(file, again, sizeof again, 0);
+        } while (memcmp(read, again, sizeof read));
         if (memcmp(read, last, sizeof read)) seen = 0;
         memcpy(last, read, sizeof read);
         uint64_t microseconds = read[0] + (seen++ < read[1] ? 0 : read[2]);

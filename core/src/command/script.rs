@@ -76,11 +76,12 @@ scripts! {
     EXTEND = "extend" [Lock Fence] PRELOADED;
     RELEASE = "release" [Lock Queue] PRELOADED;
     SHARED_ACQUIRE = "shared/acquire" [Lock Fence Queue Readers] PRELOADED;
-    SHARED_EXTEND = "shared/extend" [Lock Fence Companion] PRELOADED;
+    SHARED_EXTEND = "shared/extend" [Lock Fence Readers] PRELOADED;
     SHARED_RELEASE = "shared/release" [Lock Queue Readers] PRELOADED;
     SHARED_EXISTS = "shared/exists" [Lock Readers] RARE;
     DOWNGRADE = "shared/downgrade" [Lock Queue Readers] RARE;
     PERMITS_ACQUIRE = "permits/acquire" [Lock Fence Queue Companion] RARE;
+    PERMITS_EXTEND = "permits/extend" [Lock Fence Companion] RARE;
     PERMITS_RELEASE = "permits/release" [Lock Queue Companion] RARE;
     // `wire.rs` lists its keys.
     PERMITS_INSPECT = "permits/inspect" [] RARE;
@@ -94,11 +95,12 @@ scripts! {
 }
 
 /// What several scripts have in common. A part may contain the markers of later ones.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("fence", include_str!("scripts/fence.lua")),
     ("pttl", include_str!("scripts/pttl.lua")),
     ("clock", include_str!("scripts/clock.lua")),
     ("readers", include_str!("scripts/shared/readers.lua")),
+    ("tries", include_str!("scripts/shared/tries.lua")),
     ("queue", include_str!("scripts/queue.lua")),
     ("index", include_str!("scripts/permits/index.lua")),
     ("permits", include_str!("scripts/permits/permits.lua")),

@@ -4,15 +4,14 @@ use crate::command::keys::{FENCE, Keys};
 use crate::command::request::{Request, Subject, Ticket};
 use crate::command::script::{
     ACQUIRE, DOWNGRADE, EXTEND, FORGET, GIVE_BACK, HEAL, INSPECT, Key, LIST, PERMITS_ACQUIRE,
-    PERMITS_INSPECT, PERMITS_RELEASE, RAISE, RELEASE, SHARED_ACQUIRE, SHARED_EXISTS, SHARED_EXTEND,
-    SHARED_RELEASE, Script, TRANSFER, microseconds, milliseconds,
+    PERMITS_EXTEND, PERMITS_INSPECT, PERMITS_RELEASE, RAISE, RELEASE, SHARED_ACQUIRE,
+    SHARED_EXISTS, SHARED_EXTEND, SHARED_RELEASE, Script, TRANSFER, microseconds, milliseconds,
 };
 use crate::command::token::MAX_TOKEN;
 use crate::config::permits::MAX_PERMITS;
 use quorlock_protocol::{FENCE_MEMORY, Turns};
 use redis::Cmd;
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The largest number of arguments, besides the keys, of a request about one lock, and their size
@@ -60,8 +59,12 @@ impl Request {
             Self::Release { subject, .. } => {
                 by_mode(subject, [&RELEASE, &SHARED_RELEASE, &PERMITS_RELEASE])
             }
-            Self::Extend(leases) if are_plain(leases) => &EXTEND,
-            Self::Extend(_) => &SHARED_EXTEND,
+            // The renewer sends permits alone. The script of readers knows exclusive locks, too.
+            Self::Extend(leases) => {
+                let reads = leases.iter().find(|(subject, _)| subject.is_shared());
+                let (subject, _) = reads.or(leases.first())?;
+                by_mode(subject, [&EXTEND, &SHARED_EXTEND, &PERMITS_EXTEND])
+            }
             Self::Transfer { .. } => &TRANSFER,
             Self::GiveBack(_) => &GIVE_BACK,
             Self::Downgrade { .. } => &DOWNGRADE,
@@ -144,13 +147,10 @@ impl Request {
                 cmd.arg(subject.token.as_str()).arg(fence).arg(counter_ttl(*ttl));
             }
             Self::Extend(leases) => {
-                let are_plain = are_plain(leases);
                 for (subject, ttl) in leases.iter() {
                     cmd.arg(subject.keys.len()).arg(subject.token.as_str());
                     cmd.arg(milliseconds(*ttl)).arg(counter_ttl(*ttl));
-                    if !are_plain {
-                        cmd.arg(subject.permit().map_or("", |permit| permit.base));
-                    }
+                    cmd.arg(subject.permit().map(|permit| permit.base));
                 }
             }
             Self::Heal(leases) => {
@@ -189,11 +189,6 @@ fn by_mode(subject: &Subject, [locks, shared, permits]: [&'static Script; 3]) ->
         None if subject.is_shared() => shared,
         None => locks,
     }
-}
-
-/// Whether the leases are neither of permits nor of resources in shared mode.
-fn are_plain(leases: &[(Arc<Subject>, Duration)]) -> bool {
-    leases.iter().all(|(subject, _)| !subject.is_shared() && subject.permit().is_none())
 }
 
 /// The minimum ttl of a fence counter for a lock of this ttl, in milliseconds.

@@ -236,10 +236,12 @@ impl Renewer {
         schedule.next_wake
     }
 
-    /// Returns what leases must have in common to share a request: it waits equally long for all of them, and on a Redis
-    /// Cluster all of its keys must be in one slot.
-    fn batch_key(&self, (_, lease): &Due) -> (Duration, Option<u16>) {
-        (lease.grant.term.ttl, self.driver.has_cluster.then(|| lease.slot()))
+    /// Returns what leases must have in common to share a request: it waits equally long for all of them, on a Redis
+    /// Cluster all of its keys must be in one slot, and permits and readers have scripts of their own.
+    fn batch_key(&self, (_, lease): &Due) -> (Duration, Option<u16>, bool, bool) {
+        let subject = lease.subject();
+        let slot = self.driver.has_cluster.then(|| lease.slot());
+        (lease.grant.term.ttl, slot, subject.permit().is_some(), subject.is_shared())
     }
 
     /// Renews these leases in batches, one after the other.

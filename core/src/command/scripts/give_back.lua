@@ -10,6 +10,7 @@
 --- pttl.lua
 --- clock.lua
 --- readers.lua
+--- tries.lua
 --- index.lua
 local token, giver, is_upgrade, base = ARGV[1], ARGV[2], ARGV[5] == '1', ARGV[6]
 local rest, done = math.min(math.ceil((ARGV[3] - now) / 1000), tonumber(ARGV[4])), 1

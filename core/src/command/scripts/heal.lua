@@ -11,6 +11,7 @@
 --- pttl.lua
 --- clock.lua
 --- readers.lua
+--- tries.lua
 -- Returns what to do where the token shall hold the resource: 'nothing', 'set' (exclusively),
 -- 'begin' or 'join' (as a reader); nil if others hold it.
 local function repair(lock, readers, token, giver, is_upgraded)

@@ -15,6 +15,7 @@
 --- pttl.lua
 --- fence.lua
 --- readers.lua
+--- tries.lua
 --- index.lua
 local giver, is_upgrade, base = ARGV[5], ARGV[6] == '1', ARGV[7]
 local other, expires_in, is_missing, is_own = nil, 0, false, false

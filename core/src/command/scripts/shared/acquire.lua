@@ -4,11 +4,16 @@
 -- KEYS: for each resource the lock key, the fence key, the queue, and the readers (see readers.lua).
 -- ARGV: as in acquire.lua.
 
--- What remains of a lock key is read before the clock: see readers.lua.
-local held, pttl = {}, {}
-for i = 1, #KEYS, 4 do
-  held[i] = redis.pcall('GET', KEYS[i])
-  pttl[KEYS[i]] = held[i] and redis.call('PTTL', KEYS[i]) or -2
+-- What remains of a lock key is read before the clock: see readers.lua. Tables are for several resources; one does without.
+local value, remains = redis.pcall('GET', KEYS[1]), -2
+if value then remains = redis.call('PTTL', KEYS[1]) end
+local held, pttl
+if #KEYS > 4 then
+  held, pttl = {value}, {[KEYS[1]] = remains}
+  for i = 5, #KEYS, 4 do
+    held[i] = redis.pcall('GET', KEYS[i])
+    pttl[KEYS[i]] = held[i] and redis.call('PTTL', KEYS[i]) or -2
+  end
 end
 
 --- fence.lua
@@ -18,11 +23,10 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
   local lock, readers, clock, is_granted = KEYS[1], KEYS[4], math.floor(now / 1000), false
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   local till = string.format('%.0f', clock + ttl)
-  if held[1] == MARKER then
-    -- The key lasts for at least what remained; without a ttl (-1), for the longest one.
-    local left = pttl[lock] == -1 and LONGEST_TTL or math.max(pttl[lock], 1)
-    local is_short, kept = pttl[lock] < tonumber(ttl), nil
-    if is_short then redis.call('PEXPIRE', lock, string.format('%.0f', math.max(left, ttl))) end
+  if value == MARKER then
+    -- Without a ttl (-1), the key lasts for the longest one.
+    local is_short, kept = remains < tonumber(ttl), nil
+    if is_short then redis.call('PEXPIRE', lock, remains == -1 and LONGEST_TTL or ttl) end
     local done = redis.pcall('ZADD', readers, 'NX', till, token)
     if done == 1 then
       -- The set may be a new one (-1): it was evicted, or the server was paused until it expired.
@@ -37,21 +41,20 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
         redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '0')
         if kept >= 0 then redis.pcall('PEXPIRE', readers, math.max(kept, 1)) end
       end
-      if is_short then redis.call('PEXPIRE', lock, string.format('%.0f', left)) end
+      if is_short then redis.call('PEXPIRE', lock, remains == -1 and LONGEST_TTL or math.max(remains, 1)) end
       if type(done) == 'table' then return done end
     elseif now % 32 == 0 then
       -- One ACQUIRE in 32 removes the expired shares of readers that crashed. Such shares are harmless.
       redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', clock)
     end
-  elseif not held[1] then
+  elseif not value then
     -- A full server refuses the first write, unless it needs no memory.
     redis.call('SET', lock, MARKER, 'PX', ttl)
-    local function clear() return redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
-    local done = clear()
+    local done = redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
     if type(done) == 'number' then done = redis.pcall('ZADD', readers, till, token) end
     if type(done) == 'number' then done = redis.pcall('PEXPIRE', readers, ttl) end
     if type(done) == 'table' then
-      clear()
+      redis.pcall('ZREMRANGEBYSCORE', readers, '-inf', '+inf')
       redis.call('DEL', lock)
       return done
     end
@@ -62,7 +65,9 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
 end
 
 --- readers.lua
+--- tries.lua
 -- Everything that can fail is read before the first write (see fence.lua).
+held, pttl = held or {value}, pttl or {[KEYS[1]] = remains}
 local is_free, is_own, holder, longest_held = true, false, '', 0
 local is_read = {}
 for i = 1, #KEYS, 4 do

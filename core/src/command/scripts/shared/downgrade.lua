@@ -8,6 +8,7 @@
 --- pttl.lua
 --- clock.lua
 --- readers.lua
+--- tries.lua
 --- queue.lua
 
 for i = 1, #KEYS, 3 do

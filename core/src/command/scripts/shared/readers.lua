@@ -31,39 +31,10 @@ local function holds(lock, readers, token)
   return redis.pcall('GET', lock) == token or share(lock, readers, token) ~= nil
 end
 
--- Tries commands, and returns the error of the first one that is refused. To be called before the first write, with
--- commands that end nothing, so that an error means that all that is valid still is.
-local function first_error(commands)
-  for _, command in ipairs(commands) do
-    local reply = redis.pcall(unpack(command))
-    if type(reply) == 'table' and reply.err then return reply end
-  end
-end
-
 -- The time for which a lock key lasts that has to last so long, in milliseconds. A key without a ttl gets the longest one:
 -- shares may last for that.
 local function lasting(lock, ttl)
   return math.max(pttl[lock], pttl[lock] == -1 and LONGEST_TTL or ttl, ttl)
-end
-
--- A command to try: sets the expiry of a lock key to what remains, and to at least a millisecond, so that it ends no key.
-local function keep_expiry(lock)
-  return {'PEXPIRE', lock, string.format('%.0f', lasting(lock, 1))}
-end
-
--- A command to try: a SET that does nothing, because its condition (XX or NX) is false. A full server refuses it only as the
--- first write. So where it is tried first, a full server refuses new tokens, but not EXTEND, RELEASE or DOWNGRADE.
-local function keep_value(lock)
-  return {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
-end
-
--- Tries everything that may change a resource. Returns the error if something is refused.
-local function cannot_change(lock, readers)
-  if readers == lock then return first_error({keep_expiry(lock), keep_value(lock)}) end
-  return first_error({
-    {'ZRANGE', readers, '0', '0'}, {'ZSCORE', readers, ''}, keep_expiry(lock), {'ZADD', readers, 'XX', '0', ''},
-    {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, keep_value(lock),
-  })
 end
 
 -- What remained of each key that was made to expire later.
@@ -93,14 +64,12 @@ local function begin_reading(lock, readers, token, ttl)
   pttl[lock] = ttl
 end
 
--- Makes the token one more reader. Never shortens its share `own`, if it has one, or the life of a key. Returns the error if
+-- Makes the token one more reader. Never shortens its share, if it has one (GT), or the life of a key. Returns the error if
 -- ZADD is refused. It is not the first write, because a full server refuses it then.
-local function join_readers(lock, readers, token, ttl, own)
+local function join_readers(lock, readers, token, ttl)
   expire_in(lock, lasting(lock, ttl))
-  if (own or 0) < clock + ttl then
-    local added = put_share(readers, token, ttl)
-    if type(added) == 'table' then return added end
-  end
+  local added = redis.pcall('ZADD', readers, 'GT', string.format('%.0f', clock + ttl), token)
+  if type(added) == 'table' then return added end
   -- The set may be a new one: it was evicted, or the server was paused until it expired.
   if redis.call('PTTL', readers) < ttl then set_expiry(readers, ttl) end
 end

@@ -18,10 +18,9 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   end
   redis.call('ZREM', readers, ARGV[1])
   if last then
-    local till = string.format('%.0f', last[2])
     -- If that is not permitted, writers wait for longer.
-    redis.pcall('PEXPIREAT', lock, till)
-    redis.pcall('PEXPIREAT', readers, till)
+    redis.pcall('PEXPIREAT', lock, last[2])
+    redis.pcall('PEXPIREAT', readers, last[2])
   end
   return 1
 end
@@ -29,6 +28,7 @@ end
 --- pttl.lua
 --- clock.lua
 --- readers.lua
+--- tries.lua
 --- queue.lua
 
 local token, turn, kept, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]

@@ -1,0 +1,31 @@
+-- Tries of what may change a resource of readers (see readers.lua). A script makes them before its first write, so that an
+-- error means that nothing has changed.
+
+-- Tries commands, and returns the error of the first one that is refused. To be called before the first write, with
+-- commands that end nothing, so that an error means that all that is valid still is.
+local function first_error(commands)
+  for _, command in ipairs(commands) do
+    local reply = redis.pcall(unpack(command))
+    if type(reply) == 'table' and reply.err then return reply end
+  end
+end
+
+-- A command to try: sets the expiry of a lock key to what remains, and to at least a millisecond, so that it ends no key.
+local function keep_expiry(lock)
+  return {'PEXPIRE', lock, string.format('%.0f', lasting(lock, 1))}
+end
+
+-- A command to try: a SET that does nothing, because its condition (XX or NX) is false. A full server refuses it only as the
+-- first write. So where it is tried first, a full server refuses new tokens, but not EXTEND, RELEASE or DOWNGRADE.
+local function keep_value(lock)
+  return {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
+end
+
+-- Tries everything that may change a resource. Returns the error if something is refused.
+local function cannot_change(lock, readers)
+  if readers == lock then return first_error({keep_expiry(lock), keep_value(lock)}) end
+  return first_error({
+    {'ZRANGE', readers, '0', '0'}, {'ZSCORE', readers, ''}, keep_expiry(lock), {'ZADD', readers, 'XX', '0', ''},
+    {'ZREM', readers, ''}, {'ZREMRANGEBYSCORE', readers, '+inf', '-inf'}, keep_value(lock),
+  })
+end
