@@ -23,6 +23,7 @@ const {
   unwrap,
 } = require('./errors.js')
 const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
+const { runHolding } = require('./holding.js')
 const { LeasePromise } = require('./promises.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
@@ -60,11 +61,11 @@ function letEnd() {
  * Calls `work`, the function given to `using` or `elect`, and resolves to its result. Keeps the process alive meanwhile: a
  * function that only waits for a signal has nothing else that does.
  */
-async function runWork(work) {
+async function runWork(lease, work) {
   running++
   alive.ref()
   try {
-    return await work()
+    return await runHolding(lease, work)
   } finally {
     running--
     letEnd()
@@ -429,7 +430,7 @@ async function underLease(lease, signal, lead) {
   let result, failure
   try {
     leading.signal.throwIfAborted()
-    result = await runWork(() => lead(lease, leading.signal))
+    result = await runWork(lease, () => lead(lease, leading.signal))
     checkResult(result, 'elect')
   } catch (error) {
     failure = { error }
@@ -503,7 +504,7 @@ function begin(options, start) {
 async function resultUnder(lease, work) {
   let result
   try {
-    result = await runWork(() => work(lease))
+    result = await runWork(lease, () => work(lease))
     checkResult(result)
   } catch (error) {
     // Without options, `release` never rejects, so the error of the work is never replaced.

@@ -22,7 +22,7 @@ class LockErrorFilter {
     if (host.getType() !== 'http') return
     if (rawResponse(host).closed) return
     const status = error instanceof LockTimeoutError ? 409 : 503
-    if (status !== 409) this.#log.warn(error) // contention is normal
+    if (status !== 409) this.#log.warn(error.message) // contention is normal
     const { httpAdapter } = this.#adapterHost
     const response = host.switchToHttp().getResponse()
     httpAdapter.setHeader(response, 'Retry-After', '1')

@@ -12,6 +12,7 @@ use crate::convert::{error, value, warn_about_unit};
 use crate::exit;
 use crate::imports::LEASE;
 use crate::inbox::Inbox;
+use crate::scope;
 use crate::waiting;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyBaseException, PyRuntimeError};
@@ -121,6 +122,16 @@ impl Lease {
         completion::on_lost(py, &self.0, inbox, function)
     }
 
+    /// Adds a note about the loss of the lease, if it was lost, to the error that its block `raised`.
+    fn note_loss(&self, raised: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(loss) = self.0.loss() else { return Ok(()) };
+        let loss = error(raised.py(), &loss).into_value(raised.py()).into_bound(raised.py());
+        if !raised.is_none() && !raised.get_type().is(&loss.get_type()) {
+            raised.call_method1("add_note", (loss.str()?,))?;
+        }
+        Ok(())
+    }
+
     fn lost(&self) -> Pending {
         Pending::of(self.0.lost(), |py, loss| {
             Ok(loss.is_some().into_pyobject(py)?.to_owned().into_any().unbind())
@@ -218,7 +229,7 @@ impl Lease {
         of_release(self.0.release()).wait_here(py, None)?;
         match self.0.loss() {
             Some(loss) if raised.is_none() => Err(error(py, &loss)),
-            _ => Ok(()),
+            _ => self.note_loss(raised),
         }
     }
 }
@@ -279,19 +290,35 @@ impl LeaseBlock {
         native.check(slf.py())?;
         // The end of the block waits for the nodes. A warning there could be an exception that hides the body's.
         waiting::block(slf.py(), || Ok(()))?;
+        let scope = scope::of(slf.py(), &slf)?;
         Self::_begin_block(&slf)?;
+        Self::_enter(&slf, &scope)?;
         Ok(slf)
     }
 
     fn __exit__(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         _kind: &Bound<'_, PyAny>,
         raised: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let _entered = exit::enter(py);
-        self.native.get().leave(py, raised)
+        let _entered = exit::enter(slf.py());
+        Self::_leave(slf)?;
+        slf.get().native.get().leave(slf.py(), raised)
+    }
+
+    /// Opens the block after `_begin_block`; `_leave` closes it.
+    fn _enter(slf: &Bound<'_, Self>, scope: &Bound<'_, PyAny>) -> PyResult<()> {
+        slf.setattr("_scope", scope)?;
+        scope::enter(scope, slf.get().lease())
+    }
+
+    /// Closes the block, and returns its scope.
+    fn _leave<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let scope = slf.getattr("_scope")?;
+        slf.delattr("_scope")?;
+        scope::leave(&scope)?;
+        Ok(scope)
     }
 
     /// Abandons a lease that is garbage-collected: renewal stops, the keys stay until they expire.

@@ -16,7 +16,7 @@ use crate::exit;
 use crate::lease::{Lease, LeaseBlock, wrap};
 use crate::logging;
 use crate::observer::Observer;
-use crate::scope::{self, entered, owner, set_entered};
+use crate::scope::{self, entered, owner};
 use crate::waiting;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
@@ -179,10 +179,8 @@ impl Acquirable {
     fn _enter(&self, scope: Bound<'_, PyAny>, lease: Py<Lease>) -> PyResult<()> {
         let py = scope.py();
         let _entered = exit::enter(py);
-        let entered = entered(py)?.into_iter().chain([scope.clone()]);
-        set_entered(py, entered.collect())?;
         LeaseBlock::_begin_block(scope::lease(&scope)?.cast()?)?;
-        lease.get().0.enter_block(Some(scope::owner_of(&scope)));
+        scope::enter(&scope, &lease.get().0)?;
         self.open().push(Block { scope: scope.unbind(), lease });
         Ok(())
     }
@@ -264,8 +262,7 @@ impl Acquirable {
                 }
             }
         };
-        let others = entered.into_iter().filter(|scope| !block.scope.is(scope));
-        set_entered(py, others.collect())?;
+        scope::leave(block.scope.bind(py))?;
         Ok(block)
     }
 }

@@ -1,6 +1,6 @@
 //! The blocks and the identity of the thread or task that calls, which the Python module `quorlock._scope` owns.
 //!
-//! Used by `lock` and `client`.
+//! Used by `lock`, `lease` and `client`.
 
 use crate::imports::{ENTERED, OWNER, SCOPE};
 use pyo3::prelude::*;
@@ -37,7 +37,22 @@ pub(crate) fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
     ENTERED.get(py)?.call_method0("get")?.extract()
 }
 
-pub(crate) fn set_entered(py: Python<'_>, scopes: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+/// Adds a block to the open ones of this thread or task, and makes it the owner of its lease.
+pub(crate) fn enter(scope: &Bound<'_, PyAny>, lease: &quorlock::Lease) -> PyResult<()> {
+    let py = scope.py();
+    set_entered(py, entered(py)?.into_iter().chain([scope.clone()]).collect())?;
+    lease.enter_block(Some(owner_of(scope)));
+    Ok(())
+}
+
+/// Marks a block as left, also for contexts that are copies of this one, and removes it from the open ones.
+pub(crate) fn leave(scope: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = scope.py();
+    scope.setattr("is_left", true)?;
+    set_entered(py, entered(py)?.into_iter().filter(|other| !other.is(scope)).collect())
+}
+
+fn set_entered(py: Python<'_>, scopes: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
     let scopes = PyTuple::new(py, scopes)?;
     ENTERED.get(py)?.call_method1("set", (scopes,))?;
     Ok(())

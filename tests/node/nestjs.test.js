@@ -40,9 +40,9 @@ Inject(Client)(Orders, undefined, 0)
 Controller()(Orders)
 
 /** Starts an application with the module. Returns it, its client, and a function that sends a request. */
-async function start(t, quorlock, controller = Orders) {
+async function start(t, quorlock, controller = Orders, logger = false) {
   const App = moduleOf({ imports: [quorlock], controllers: [controller] })
-  const app = await NestFactory.create(App, { logger: false, abortOnError: false })
+  const app = await NestFactory.create(App, { logger, abortOnError: false })
   await app.listen(0, '127.0.0.1')
   t.after(() => app.close())
   const get = async (path) => {
@@ -71,6 +71,16 @@ test('an outage and a loss are answered with 503', async (t) => {
   assert.deepEqual(await down.get('/pay/42'), [503, '1', { error: 'NO_QUORUM' }])
   const { get } = await start(t, QuorlockModule.forRoot({ nodes: ['memory://nestjs-answers'] }))
   assert.deepEqual(await get('/lost'), [503, '1', { error: 'LEASE_LOST' }])
+})
+
+test('an outage is logged as one line', async (t) => {
+  const lines = []
+  const logger = { log() {}, error() {}, warn: (...given) => lines.push(given) }
+  const nodes = ['redis://127.0.0.1:1', 'redis://127.0.0.1:2', 'redis://127.0.0.1:3']
+  const { get } = await start(t, QuorlockModule.forRoot({ nodes, connectTimeout: 100 }), Orders, logger)
+  assert.equal((await get('/pay/42'))[0], 503)
+  assert.deepEqual(lines, [[lines[0][0], 'Quorlock']])
+  assert.match(lines[0][0], /^too few nodes could vote on "orders:42"[^\n]*3 unreachable[^\n]*$/)
 })
 
 test('forRootAsync gets the options from a function with injected arguments', async (t) => {

@@ -8,6 +8,7 @@ import { Client, LockTimeoutError, QuorumError, type Leader, type Lease, type Lo
 import { quorlock } from 'quorlock/fastify'
 import { HeldLease, Locked, QuorlockModule } from 'quorlock/nestjs'
 import { instrument } from 'quorlock/opentelemetry'
+import { currentLease } from 'quorlock/current-lease'
 import { register } from 'quorlock/prometheus'
 import { Nodes, type Node } from 'quorlock/testing'
 
@@ -127,6 +128,8 @@ export const waiting: number = client.stats().waiting
 export const stop: () => void = instrument(client, {})
 register(promClient.register, client)
 register(promClient.register, { orders: client })
+
+export const currentFence: number = currentLease().fence
 subscribe('quorlock:warn', (message) => console.warn((message as LogRecord).message))
 
 export const guarded: number = client.stats().nodes[0]?.outcomes.guarded ?? 0

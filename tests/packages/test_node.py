@@ -95,7 +95,7 @@ def test_require_and_import_give_the_same_objects(node: Sandbox) -> None:
       assert.deepEqual(Object.keys(imported), Object.keys(require(name)).sort())
       for (const key of Object.keys(imported)) assert.equal(imported[key], require(name)[key], key)
     """
-    for entry in ("quorlock", "quorlock/prometheus"):
+    for entry in ("quorlock", "quorlock/current-lease", "quorlock/prometheus"):
         node.succeed("node", "--input-type=module", "--eval", program, entry)
 
 

@@ -17,10 +17,12 @@ BODY = """
   // @ts-expect-error: a fence is a number. This is an error, too, if the types are missing (`any`).
   const text: string = lease.fence
   const lost: Error = new LeaseLostError()
+  const current: Lease = currentLease()
   register({ registerMetric() {} }, client)
 """
 IMPORTS = """
 import { Client, LeaseLostError, type Lease } from 'quorlock'
+import { currentLease } from 'quorlock/current-lease'
 import { register } from 'quorlock/prometheus'
 """
 OTHERS = """

@@ -464,3 +464,25 @@ def test_a_task_that_waits_for_its_own_lease_is_warned_about(
             await waiting
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("acquire", [lambda lock: lock, quorlock.Lock.acquire])
+def test_an_error_of_a_block_whose_lease_was_lost_has_a_note(
+    client: quorlock.Client,
+    servers: Servers,
+    acquire: Callable[[quorlock.Lock], quorlock.Lock | quorlock.Lease],
+) -> None:
+    with pytest.raises(KeyError) as caught, acquire(client.lock("r")) as lease:
+        steal(servers, "r")
+        assert lease.wait_lost(TIMEOUT)
+        raise KeyError("row")
+    [note] = caught.value.__notes__
+    assert note.startswith('the lease of "r" was lost: ')
+    with pytest.raises(quorlock.LeaseLostError) as lost, acquire(client.lock("s")) as lease:
+        steal(servers, "s")
+        assert lease.wait_lost(TIMEOUT)
+        lease.check()
+    assert not hasattr(lost.value, "__notes__"), "the error says it already"
+    with pytest.raises(KeyError) as caught, acquire(client.lock("t")):
+        raise KeyError("row")
+    assert not hasattr(caught.value, "__notes__")

@@ -280,13 +280,15 @@ def test_an_error_of_the_cancelled_body_is_not_replaced(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:
     async def main() -> None:
-        with pytest.raises(KeyError, match="body"):
+        with pytest.raises(KeyError, match="body") as caught:
             async with client.lock("r"):
                 steal(servers, "r")
                 try:
                     await work()
                 except asyncio.CancelledError:
                     raise KeyError("body") from None
+        [note] = caught.value.__notes__
+        assert note.startswith('the lease of "r" was lost: ')
 
     run(main())
 

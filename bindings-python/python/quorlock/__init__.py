@@ -28,6 +28,7 @@ from ._errors import (
 from ._lease import Lease
 from ._lock import Lock
 from ._quorlock import __version__, prepare
+from ._scope import current_lease
 from ._semaphore import Semaphore
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ __all__ = [
     "Status",
     "Watch",
     "__version__",
+    "current_lease",
 ]
 
 

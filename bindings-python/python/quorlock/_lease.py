@@ -47,7 +47,7 @@ class Lease(_quorlock.LeaseBlock):
     __slots__ = ("__weakref__", "_scope")
 
     _scope: Scope
-    """The `async with lease:` block that the lease is in; not set outside of one."""
+    """The `with lease:` or `async with lease:` block that the lease is in. Not set outside."""
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -58,7 +58,7 @@ class Lease(_quorlock.LeaseBlock):
         except BaseException:
             self._end_block()
             raise
-        self._scope = scope
+        self._enter(scope)
         return self
 
     async def __aexit__(
@@ -67,9 +67,7 @@ class Lease(_quorlock.LeaseBlock):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        scope = self._scope
-        del self._scope
-        await scope.leave(error)
+        await self._leave().leave(error)
 
     @property
     def resource(self) -> str:

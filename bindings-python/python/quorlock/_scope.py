@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     import weakref
 
-    from ._quorlock import LeaseBlock
+    from ._lease import Lease
 
 
 def owner() -> int:
@@ -35,7 +35,7 @@ class Scope:
 
     __slots__ = ("_cancelled", "_cancelling", "_task", "is_left", "lease", "owner")
 
-    def __init__(self, lease: "LeaseBlock") -> None:
+    def __init__(self, lease: "Lease") -> None:
         self.lease = lease
         self.owner = owner()
         """The thread or task that entered the block."""
@@ -44,12 +44,12 @@ class Scope:
         self._cancelling = 0
         self._cancelled = False
         self.is_left = False
-        """Set at the exit of the block. From then on the body is not cancelled."""
+        """Set at the exit of the block. From then on the body is not cancelled, and the lease is
+        not the current one, also where the context was copied."""
 
     async def leave(self, error: BaseException | None) -> None:
         """Releases the lease at the end of an async block. Raises LeaseLostError if it was lost,
         unless the block raised an `error` of its own."""
-        self.is_left = True
         releasing = self.lease._native.release()
         if await self._was_cancelled(error):
             self._check_not_lost(error)
@@ -60,6 +60,8 @@ class Scope:
         await result(releasing)
         if error is None:
             self._check_not_lost()
+        else:
+            self.lease._native.note_loss(error)
 
     def _check_not_lost(self, cause: BaseException | None = None) -> None:
         if (loss := self.lease._native.loss) is not None:
@@ -112,3 +114,19 @@ entered: ContextVar[tuple[Scope, ...]] = ContextVar("quorlock_entered", default=
 
 Threads and tasks may share a lock object. This variable tells which of its open blocks is being
 left."""
+
+
+def current_lease() -> "Lease":
+    """Returns the lease of the innermost block around the caller: `with lock`, `with lease`, one of
+    their async forms, a decorated function, or the leader of an election.
+
+    Threads and tasks with a copy of the context, such as those of `asyncio.create_task` and
+    `asyncio.to_thread`, get the same lease until the block ends. The lease may be lost: see
+    `Lease.check`. Raises RuntimeError if there is no block.
+    """
+    for scope in reversed(entered.get()):
+        if not scope.is_left:
+            return scope.lease
+    raise RuntimeError(
+        "no lock is held here: current_lease needs a `with` block or a decorated function around it"
+    )
