@@ -1,15 +1,19 @@
 """Compares the API pages with the public names of the three packages.
 
-On a page, a heading that is the name of a class begins the section of the class. In its tables, the
-code in the first column names the members. In other sections, it names classes and functions. A
-method is written with its parameters, as the functions `python`, `node` and `rust` return it.
+On a page, a heading that is the name of a class begins the section of the class. A heading such as
+`Lease.extend` begins the entry of a member. The next paragraph is its signature, and contains only
+code: a method with its parameters and result, as the functions `python`, `node` and `rust` return
+it, or a property with its type. The forms of one member, such as `extend` and `extend_async`, share
+an entry. The fields of a record, the keys of options, the variants of an enum, and the methods of a
+builder that set an option, are in the first column of a table in the section of their class.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
@@ -25,25 +29,116 @@ RUST = ROOT / "core" / "src"
 _CODE = re.compile(r"`([^`]+)`")
 
 
-def on_page(text: str, classes: set[str]) -> Members:
-    """Returns the members that a page names, by class."""
-    found: Members = {"": set()}
-    section, is_code = "", False
-    lines = text.splitlines()
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        if line.startswith("```"):
-            is_code = not is_code
-        elif is_code:
+_SIGNATURES = re.compile(r"`[^`]+`(?:,\s+`[^`]+`)*")
+_FORMS = re.compile(r"(?:(?:async )?with|Decorator|new) @?(\w+)|str\((\w+)\)")
+"""The titles of entries that do not begin with the name of a class."""
+
+FOR_BINDINGS_ONLY = "For language bindings"
+"""The section whose members need no entries."""
+
+
+@dataclass
+class Page:
+    """What an API page says."""
+
+    members: Members
+    """All members that it names, by class."""
+    rows: Members
+    """Those of them that are in a table, apart from the items for language bindings."""
+    types: dict[str, str]
+    """The types of properties, such as `Lease.fence`."""
+    mistakes: list[str]
+    """Headings without a signature, and signatures below the heading of another member."""
+
+
+def on_page(text: str, classes: set[str]) -> Page:
+    """Reads a page. `classes` are the names of the package, including those of functions."""
+    page = Page({"": set()}, {}, {}, [])
+    owners = {each.lower(): each for each in classes}
+    functions = {base(each): each for each in classes if "(" in each}
+    section, is_for_bindings = "", False
+    for part in re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S).split("\n\n"):
+        paragraph = part.strip()
+        if heading := re.fullmatch(r"(#+) (.*)", paragraph):
+            title = heading[2].strip("`")
+            if len(heading[1]) == 2:
+                is_for_bindings = title == FOR_BINDINGS_ONLY
+            section, entry = _begun(title, section, owners, functions, page)
             continue
-        elif heading := re.fullmatch(r"#+ (.*)", line):
-            section = heading[1] if heading[1] in classes else ""
-            if section:
-                found[""].add(section)
-                found.setdefault(section, set())
-        elif line.startswith("|") and not following.startswith("| ---"):
+        if entry is not None:
+            _read_signatures(paragraph, section, entry, page)
+        entry = None
+        table = re.match(r"\|.*\n\| ---.*\n", paragraph)
+        for line in paragraph[table.end() :].splitlines() if table else ():
             # In a table, `|` is written `\|`.
-            found[section].update(_CODE.findall(line.split(" | ")[0].replace(r"\|", "|")))
-    return found
+            names = _CODE.findall(line.split(" | ")[0].replace(r"\|", "|"))
+            page.members.setdefault(section, set()).update(names)
+            if not is_for_bindings:
+                page.rows.setdefault(section, set()).update(names)
+    return page
+
+
+def _begun(
+    title: str, section: str, owners: Mapping[str, str], functions: Mapping[str, str], page: Page
+) -> tuple[str, str | None]:
+    """Returns the class to which a heading belongs, and the title of an entry if it begins one."""
+    if title in owners.values():
+        page.members[""].add(title)
+        page.members.setdefault(title, set())
+        return title, f"{title}("
+    if form := _FORMS.fullmatch(title):
+        return owners.get((form[1] or form[2]).lower(), "?"), title
+    if title in functions:
+        return "", title
+    if member := re.fullmatch(r"(\w+)(?:\.|::|(?=\[))(\[?[\w.]+\]?)", title):
+        if member[1] not in owners.values():
+            page.mistakes.append(f"{title}: there is no {member[1]}")
+        return member[1], member[2]
+    return "", None
+
+
+def _read_signatures(paragraph: str, section: str, entry: str, page: Page) -> None:
+    """Reads the paragraph after a heading. For a class, it may be the signature to create it."""
+    name = entry.removesuffix("(").removeprefix("Decorator ")
+    if not _SIGNATURES.fullmatch(paragraph):
+        if not entry.endswith("("):
+            page.mistakes.append(f"{section} {entry} has no signature")
+        return
+    for signature in _CODE.findall(paragraph):
+        if base(signature) != base(name):
+            page.mistakes.append(f"{signature} is below the heading of {section} {name}")
+        if typed := re.fullmatch(r"(\w+): (.*)", signature):
+            page.types[f"{section}.{typed[1]}"] = typed[2]
+        page.members.setdefault(section, set()).add(typed[1] if typed else signature)
+
+
+def base(signature: str) -> str:
+    """Returns the name that the forms of a member share."""
+    if signature.startswith(("with ", "async with ", "@", "str(")):
+        return signature.removeprefix("async ")
+    name = re.split(r"(?<=\w|\])[(:]", signature)[0]
+    return "close" if name == "aclose" else name.removesuffix("_async")
+
+
+WITHOUT_FIELDS = ("Client", "Lock", "Semaphore", "Lease", "Election", "Watch", "Nodes", "Node")
+"""Classes without fields: each property has an entry."""
+
+BUILDERS = ("ClientBuilder", "Lock", "Semaphore", "Adoption", "Election")
+"""Classes of Rust with methods that set an option."""
+
+
+def without_entries(page: Page) -> list[str]:
+    """Returns the members in tables that must have an entry."""
+    return [
+        f"{owner}: {each} has no heading"
+        for owner, rows in sorted(page.rows.items())
+        for each in sorted(rows)
+        if (
+            "->" in each or owner not in BUILDERS
+            if "(" in each
+            else owner in WITHOUT_FIELDS or not (owner or each.endswith(("Error", "Warning")))
+        )
+    ]
 
 
 def differences(page: Members, code: Members) -> list[str]:
@@ -95,6 +190,23 @@ def python() -> Members:
         faults = _python_members("_Faults", classes["_Faults"])
         members[name] = _python_members(name, classes[name]) | faults
     return members
+
+
+def python_types() -> dict[str, str]:
+    """Returns the types of all properties of the public classes."""
+    found = {}
+    for path in sorted(PYTHON.glob("*.py")):
+        for name, body in _classes(path.read_text()).items():
+            for each in body.body:
+                if isinstance(each, ast.FunctionDef) and _is_property(each) and each.returns:
+                    found[f"{name}.{each.name}"] = ast.unparse(each.returns).strip("'")
+    return found
+
+
+def _is_property(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.FunctionDef) and any(
+        ast.unparse(each) == "property" for each in statement.decorator_list
+    )
 
 
 def _python_exports(source: str) -> set[str]:
@@ -164,7 +276,7 @@ def _attributes(initializer: ast.FunctionDef) -> Iterator[str]:
 
 
 def _method(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    if any(ast.unparse(each) == "property" for each in function.decorator_list):
+    if _is_property(function):
         return function.name
     returned = ast.unparse(function.returns).strip("'") if function.returns else "None"
     arrow = "" if returned == "None" else f" -> {returned}"
@@ -223,6 +335,16 @@ def node() -> Members:
         for function in re.findall(r"^export function (.*?)(?=^export |\Z)", text, re.M | re.S):
             members[""].update(_members_of(f"{function}\n"))
     return members
+
+
+def node_types() -> dict[str, str]:
+    """Returns the types of all properties of the classes and interfaces."""
+    sources = [(NODE / f"{module}.d.ts").read_text() for module in ("index", "testing")]
+    return {
+        f"{name}.{each}": kind
+        for _, name, _, body in _types(_without_comments("\n".join(sources)))
+        for each, kind in re.findall(r"^  readonly (\w+): (.+)$", body, re.M)
+    }
 
 
 def _without_comments(source: str) -> str:
@@ -394,6 +516,7 @@ def _after_generics(text: str) -> str:
 
 
 API = {"python": python, "node": node, "rust": rust}
+TYPES = {"python": python_types, "node": node_types}
 
 
 def page(language: str) -> Path:

@@ -12,7 +12,10 @@ from docs.blocks import ROOT
 from docs.reference import (
     API,
     PYTHON,
+    TYPES,
+    WITHOUT_FIELDS,
     Members,
+    Page,
     differences,
     node,
     on_page,
@@ -20,6 +23,7 @@ from docs.reference import (
     python,
     rust,
     unknown,
+    without_entries,
 )
 
 OPTIONS = ROOT / "docs" / "options.md"
@@ -28,10 +32,16 @@ CONFIG = (ROOT / "core" / "src" / "config" / "options.rs").read_text()
 COMMAND = (ROOT / "cli" / "src" / "args.rs").read_text()
 
 
-def shown(language: str, text: str | None = None) -> tuple[Members, Members]:
+def shown(language: str, text: str | None = None) -> tuple[Page, Members]:
     code = API[language]()
     text = page(language).read_text() if text is None else text
     return on_page(text, code[""] | code.keys()), code
+
+
+def wrong(language: str, text: str | None = None) -> list[str]:
+    """Returns all differences between an API page and the code."""
+    read, code = shown(language, text)
+    return differences(read.members, code) + read.mistakes + without_entries(read)
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
@@ -44,7 +54,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("language", API)
 def test_an_api_page_has_all_names_and_no_others(language: str) -> None:
-    assert not differences(*shown(language))
+    assert not wrong(language)
 
 
 @pytest.mark.parametrize("language", API)
@@ -52,26 +62,77 @@ def test_the_text_of_an_api_page_names_only_what_exists(language: str) -> None:
     assert not unknown(page(language).read_text(), API[language]())
 
 
+@pytest.mark.parametrize("language", TYPES)
+def test_the_entries_of_properties_have_the_types_of_the_code(language: str) -> None:
+    read, code = shown(language)
+    named = {
+        f"{owner}.{each}"
+        for owner in WITHOUT_FIELDS
+        for each in code.get(owner, ())
+        if re.fullmatch(r"\w+", each)
+    }
+    types = TYPES[language]()
+    assert read.types == {each: types[each] for each in named}
+
+
+@pytest.mark.parametrize("language", API)
+def test_the_cells_of_an_api_page_are_short(language: str) -> None:
+    table = [line for line in page(language).read_text().splitlines() if line.startswith("|")]
+    cells = [cell for line in table for cell in re.split(r"(?<!\\)\|", line)]
+    assert [cell for cell in cells if len(cell.split()) > 40] == []
+
+
 @pytest.mark.parametrize(
     ("language", "old", "new", "expected"),
     [
-        ("python", "| `check()`", "| `chek()`", ["check() is not on the page", "chek() does not"]),
+        ("python", "`check()`", "`chek()`", ["check() is not on the page", "chek() does not"]),
+        ("python", "### Lease.check\n\n", "", ["check() is not on the page"]),
+        ("python", "`check()`", "Checks.", ["Lease check has no signature"]),
+        ("python", "# Lease.check", "# Lease.chek", ["check() is below the heading of Lease chek"]),
+        ("python", "# Lease.check", "# Leaze.check", ["there is no Leaze", "check() is not on"]),
+        ("python", "### with lease", "### with leese", ["Lease: with lease is not on the page"]),
         ("python", "extend(ttl=None)", "extend(ttl)", ["extend(ttl) does not exist"]),
         ("python", "`locked() -> bool`", "`locked()`", ["locked() -> bool is not on the page"]),
         ("python", "| `attempts` |", "| attempts |", ["Stats: attempts is not on the page"]),
         ("python", "## NodeStats", "## Nodes", ["NodeStats is not on the page"]),
-        ("node", "`valid`", "`isValid`", ["Lease: isValid does not exist"]),
+        (
+            "python",
+            "### Lease.check\n\n`check()`\n",
+            "| member |\n| --- |\n| `check()` |\n",
+            ["Lease: check() has no heading"],
+        ),
+        (
+            "python",
+            "### Lease.ttl\n\n`ttl: float`\n",
+            "| member |\n| --- |\n| `ttl` |\n",
+            ["Lease: ttl has no heading"],
+        ),
+        ("node", "`valid: boolean`", "`isValid: boolean`", ["Lease: isValid does not exist"]),
         ("node", "`extend(ttl?)", "`extend(ttl)", ["extend(ttl?): Promise<void> is not on"]),
+        ("node", "# new Nodes", "# new Node", ["new Nodes(count?) is below the heading of Node"]),
         ("rust", "`close() -> Pending<()>`", "`close()`", ["Client: close() does not exist"]),
         ("rust", "`Contested`", "`Torn`", ["State: Contested is not on the page"]),
         ("rust", "release_all(patience)", "release_all()", ["release_all() does not exist"]),
+        (
+            "rust",
+            "### Lease::check\n\n`check() -> Result<()>`\n",
+            "| method |\n| --- |\n| `check() -> Result<()>` |\n",
+            ["Lease: check() -> Result<()> has no heading"],
+        ),
+        (
+            "rust",
+            "### release_all\n\n`release_all(patience)`\n",
+            "| name |\n| --- |\n| `release_all(patience)` |\n",
+            [": release_all(patience) has no heading"],
+        ),
     ],
 )
 def test_a_missing_and_an_invented_name_are_found(
     language: str, old: str, new: str, expected: list[str]
 ) -> None:
-    text = page(language).read_text().replace(old, new)
-    found = "\n".join(differences(*shown(language, text)))
+    text = page(language).read_text()
+    assert old in text
+    found = "\n".join(wrong(language, text.replace(old, new)))
     for each in expected:
         assert each in found
 
@@ -164,6 +225,7 @@ def duration(expression: str) -> float:
         "MAX_TTL",
         "MIN_DEFAULT_NODE_TIMEOUT",
         "NODE_TIMEOUT",
+        "WITHIN",
     ):
         if expression == name:
             found = re.search(rf"const {name}: Duration = ([^;]+);", CONFIG)
@@ -241,6 +303,37 @@ def test_the_range_of_the_drift_factor_is_that_of_the_code() -> None:
     cells = {row[0].split("`")[1]: row[2] for row in rows(OPTIONS.read_text(), "All options")}
     first, last = cells["drift_factor"].split(" to ")
     assert f"({float(first)}..={float(last)})" in CONFIG
+
+
+def number(path: str, name: str) -> int:
+    """Returns a constant of the source."""
+    found = re.search(rf"const {name}: \w+ = ([\d_]+);", (ROOT / path).read_text())
+    assert found is not None
+    return int(found[1].replace("_", ""))
+
+
+@pytest.mark.parametrize("language", API)
+def test_ranges_on_the_api_pages_are_those_of_the_code(language: str) -> None:
+    text = " ".join(page(language).read_text().split())
+    ttl = [duration("MIN_TTL"), duration("MAX_TTL")]
+    if language == "node":
+        ranges = re.findall(r"\b([\d,]+) to ([\d,]{7,}) ms", text)
+        found = [[float(each.replace(",", "")) for each in limits] for limits in ranges]
+    else:
+        found = [times(each) for each in re.findall(r"\d+ m?s to \d+ h", text)]
+    # `extend`, `detach`, `hand_over` and `release`. In Rust, `hand_over` refers to `detach`.
+    assert found == [ttl] * (3 if language == "rust" else 4)
+    resources = "core/src/config/resources.rs"
+    length = f"1 to {number(resources, 'MAX_LENGTH'):,} bytes"
+    assert text.count(length) == len(re.findall(r"1 to [\d,]+ bytes", text)) == 2
+    count = number(resources, "MAX_RESOURCES")
+    assert f"1 to {count} " in text
+    permits = number("core/src/config/permits.rs", "MAX_PERMITS")
+    assert re.findall(r"1 to (\d,\d+)[^\d ]", text) == [f"{permits:,}"]
+    assert f"1 to {number('core/protocol/src/quorum.rs', 'MAX_NODES')}." in text
+    if language != "rust":
+        [default] = re.findall(r"Default: ([\d,]+ m?s), or `restart_?[gG]uard`", text)
+        assert times(default.replace(",", "")) == [duration("WITHIN")]
 
 
 # Errors
