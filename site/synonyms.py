@@ -1,6 +1,7 @@
-"""MkDocs hook: adds synonyms to the search index, so that words of other libraries find a page.
+"""MkDocs hook: adds synonyms and ranks to the search index.
 
-The pages stay as they are: synonyms are tags, which the search finds and the site does not show.
+With synonyms, words of other libraries find a page. The pages stay as they are: synonyms are tags,
+which the search finds and the site does not show.
 """
 
 from __future__ import annotations
@@ -48,19 +49,32 @@ SYNONYMS = {
 }
 """Words that readers search for, for each page. The search ranks these pages first."""
 
+RANKS = {
+    "api/python.md": 2,
+    "api/node.md": 2,
+    "api/rust.md": 2,
+    "decisions.md": 0.05,
+    "proof.md": 0.05,
+    "verification.md": 0.05,
+}
+"""Factors of the score that the search gives a page. A name such as `extend` is to find its entry
+in the API before pages that explain why it works as it does."""
+
 _log = logging.getLogger("mkdocs.hooks.synonyms")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Warns of synonyms for pages that do not exist."""
-    for page in SYNONYMS:
+    """Warns of synonyms and ranks for pages that do not exist."""
+    for page in [*SYNONYMS, *RANKS]:
         if files.get_file_from_path(page) is None:
-            _log.warning(f"{page} has synonyms, but does not exist")
+            _log.warning(f"{page} has synonyms or a rank, but does not exist")
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Adds the synonyms of a page to its tags."""
+    """Adds the synonyms of a page to its tags, and sets its rank."""
+    if rank := RANKS.get(page.file.src_uri):
+        page.meta["search"] = {"boost": rank}
     if words := SYNONYMS.get(page.file.src_uri):
         page.meta["tags"] = [*page.meta.get("tags", []), *words.split(", ")]
     return markdown

@@ -47,6 +47,22 @@ def test_links_to_files_outside_docs_lead_to_the_repository() -> None:
     assert ["missing.md" in warnings[0], "elsewhere" in warnings[1]] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Lease.extend", ["Lease", "extend"]),
+        ("Client::lock", ["Client", "lock"]),
+        ("extend(ttl=None)", ["extend", "ttl", "None"]),
+        ("on_lost", ["on_lost"]),
+        ("1.88", ["1.88"]),
+    ],
+)
+def test_the_search_finds_a_member_by_its_name(text: str, words: list[str]) -> None:
+    separator = re.search(r"^      separator: '(.*)'$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert separator is not None
+    assert [word for word in re.split(separator[1], text) if word] == words
+
+
 @pytest.mark.parametrize("page", PACKAGES, ids=name)
 def test_pages_shown_by_registries_have_absolute_links(page: Path) -> None:
     found = re.findall(r"\]\((.*?)\)", page.read_text())
