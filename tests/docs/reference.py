@@ -182,7 +182,8 @@ def python() -> Members:
             members[""].add(name.replace(short, constructor))
         else:
             functions = [_function(source, short) for source in sources]
-            signatures = [f"{name}{_parameters(each)}" for each in functions if each]
+            owner = name.removesuffix(short)
+            signatures = [f"{owner}{_method(each)}" for each in functions if each]
             members[""].update(signatures or {name})
     for name in ("Nodes", "Node"):
         members[""].add(name)
@@ -325,7 +326,7 @@ def node() -> Members:
         members[""].add(name)
         if not (own == {"code"} and base == "QuorlockError"):
             members[name] = own.union(*inherited)
-    for module in ("fastify", "nestjs", "opentelemetry", "prometheus"):
+    for module in ("current-lease", "fastify", "nestjs", "opentelemetry", "prometheus"):
         text = _without_comments((NODE / f"{module}.d.ts").read_text())
         for exported, name, _, body in _types(text):
             if exported:
