@@ -7,7 +7,7 @@ use crate::convert::{Failure, settle};
 use napi::bindgen_prelude::Either;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
-use quorlock::{Fault, Pending};
+use quorlock::Fault;
 use std::time::Duration;
 
 /// In-memory nodes that tests can make fail.
@@ -26,20 +26,20 @@ impl TestNodes {
     #[napi(catch_unwind)]
     pub fn apply(&self, node: Option<u32>, fault: String) -> Result<()> {
         let fault = Fault::named(&fault).ok_or_else(|| Error::from_status(Status::InvalidArg))?;
-        done(self.0.apply(node.map(|node| node as usize), fault));
+        self.0.apply(node.map(|node| node as usize), fault).block();
         Ok(())
     }
 
     /// Lets time pass. Returns a failure if the clock cannot be moved.
     #[napi(catch_unwind)]
     pub fn advance(&self, milliseconds: f64) -> Result<Option<Failure>> {
-        Ok(done(self.0.advance(duration(milliseconds)?)).err().map(Failure::from))
+        Ok(self.0.advance(duration(milliseconds)?).block().err().map(Failure::from))
     }
 
     /// Moves the clock in one jump. Returns a failure if the clock cannot be moved.
     #[napi(catch_unwind)]
     pub fn suspend(&self, milliseconds: f64) -> Result<Option<Failure>> {
-        Ok(done(self.0.suspend(duration(milliseconds)?)).err().map(Failure::from))
+        Ok(self.0.suspend(duration(milliseconds)?).block().err().map(Failure::from))
     }
 
     /// Makes waiting take no time. Returns a failure if the clock cannot be moved.
@@ -57,7 +57,7 @@ impl TestNodes {
     /// Lets all leases on these nodes verify that they are held.
     #[napi(catch_unwind)]
     pub fn verify_leases(&self) {
-        done(self.0.verify_leases());
+        self.0.verify_leases().block();
     }
 }
 
@@ -76,15 +76,6 @@ impl FastForward {
     #[napi(catch_unwind)]
     pub fn stop(&mut self) {
         self.0 = None;
-    }
-}
-
-/// Blocks until the operation is done.
-fn done<T>(mut pending: Pending<T>) -> T {
-    loop {
-        if let Some(done) = pending.wait(Duration::MAX) {
-            return done;
-        }
     }
 }
 

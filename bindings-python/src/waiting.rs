@@ -33,7 +33,7 @@ pub(crate) fn wait<T: Send + 'static>(
     loop {
         let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
         let slice = left.map_or(longest, |left| left.min(longest));
-        if let Some(value) = exit::detach(py, || pending.wait(slice)) {
+        if let Some(value) = exit::detach(py, || pending.block_for(slice)) {
             return Ok(Some(value));
         }
         py.check_signals()?;

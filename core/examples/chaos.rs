@@ -187,7 +187,7 @@ impl Worker {
     ) -> Option<Result<Lease, Error>> {
         let is_cancelled = self.happens("cancelled");
         let patience = is_cancelled.then(|| milliseconds(choose(&self.settings["cancels"])));
-        let done = pending.wait(patience.unwrap_or(Duration::MAX));
+        let done = pending.block_for(patience.unwrap_or(Duration::MAX));
         if done.is_none() {
             self.record(&json!({ "event": "cancel", "ask": ask, "at": now(), "giver": giver }));
         }
@@ -215,7 +215,7 @@ impl Worker {
         }
         let (token, within) = (lease.token(), choose(&self.settings["withins"]));
         self.record(&json!({ "event": "detach", "token": token, "at": now(), "within": within }));
-        let detached = lease.detach(milliseconds(within)).wait(Duration::MAX).unwrap();
+        let detached = lease.detach(milliseconds(within)).block();
         let ok = detached.is_ok();
         self.record(&json!({ "event": "detached", "token": token, "at": now(), "ok": ok }));
         match detached {
@@ -265,7 +265,7 @@ impl Worker {
         let what = if is_upgrade { "upgrade" } else { "downgrade" };
         self.record(&json!({ "event": what, "token": lease.token(), "at": now() }));
         if !is_upgrade {
-            match lease.downgrade().wait(Duration::MAX).unwrap() {
+            match lease.downgrade().block() {
                 Ok(()) => self.write(&lease, register),
                 Err(error) => assert!(error.code() == ErrorCode::LeaseLost, "{error}"),
             }
@@ -275,7 +275,7 @@ impl Worker {
         self.record(&json!({
             "event": "ask", "ask": ask, "resources": lease.resources(), "wait": 0, "at": asked
         }));
-        let upgraded = lease.try_upgrade().wait(Duration::MAX).unwrap();
+        let upgraded = lease.try_upgrade().block();
         let (at, left) = Self::look(&lease);
         let ok = matches!(upgraded, Ok(Some(_)));
         self.record(&json!({
@@ -306,7 +306,7 @@ impl Worker {
             self.record(&json!({
                 "event": "ask", "ask": ask, "resources": [leader], "wait": null, "at": asked
             }));
-            let lease = election.next().wait(Duration::MAX).unwrap().unwrap();
+            let lease = election.next().block().unwrap();
             let (at, left) = Self::look(&lease);
             self.record(&json!({
                 "event": "granted", "ask": ask, "resources": [leader], "token": lease.token(),
@@ -326,7 +326,7 @@ impl Worker {
         let to = choose(&self.settings["others"]).as_str().unwrap();
         self.record(&json!({ "event": "hand", "token": lease.token(), "at": now(), "to": to }));
         let ttl = milliseconds(&self.settings["ttl"]);
-        let handed = lease.hand_over(to, ttl).wait(Duration::MAX).unwrap();
+        let handed = lease.hand_over(to, ttl).block();
         let ok = handed.unwrap_or_else(|error| {
             let is_expected = matches!(error.code(), ErrorCode::NoQuorum | ErrorCode::LeaseLost);
             assert!(is_expected, "{error}");
@@ -345,7 +345,7 @@ impl Worker {
         let (watch, mut seen) = (self.client.watch(resource), 0);
         let mut found = watch.after(seen);
         while !self.over.load(Ordering::Relaxed) {
-            if let Some(leader) = found.wait(Duration::from_millis(100)) {
+            if let Some(leader) = found.block_for(Duration::from_millis(100)) {
                 let leader = leader.unwrap();
                 self.record(&json!({
                     "event": "observed", "at": now(), "process": std::process::id(),
@@ -359,7 +359,7 @@ impl Worker {
 
     fn release(&self, lease: &Lease) {
         self.record(&json!({ "event": "release", "token": lease.token(), "at": now() }));
-        let ok = lease.release().wait(Duration::MAX).unwrap();
+        let ok = lease.release().block();
         self.record(&json!({ "event": "released", "token": lease.token(), "at": now(), "ok": ok }));
     }
 
@@ -457,7 +457,7 @@ fn main() {
         let _ = stdin().read(&mut [0]);
         worker.over.store(true, Ordering::Relaxed);
     });
-    worker.client.close().wait(Duration::MAX).unwrap();
+    worker.client.close().block();
     worker.record(&json!({ "event": "closed", "at": now() }));
     let _ = stdin().read_to_end(&mut Vec::new());
 }

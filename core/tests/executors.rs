@@ -75,12 +75,12 @@ fn locks_work_on_async_std() {
 fn locks_work_without_an_executor() {
     let servers = Servers::start(3);
     let (client, other) = (client(&servers), client(&servers));
-    let acquire = |client: &Client| client.lock("r").acquire().wait(TIMEOUT).unwrap();
+    let acquire = |client: &Client| client.lock("r").acquire().block_for(TIMEOUT).unwrap();
     let first: Result<Lease> = acquire(&client);
     let mut waiting = other.lock("r").acquire();
-    assert!(waiting.wait(Duration::ZERO).is_none());
-    assert!(first.unwrap().release().wait(TIMEOUT).unwrap());
-    let second = waiting.wait(TIMEOUT).unwrap().unwrap();
-    assert!(second.release().wait(TIMEOUT).unwrap());
-    client.close().wait(TIMEOUT).unwrap();
+    assert!(waiting.block_for(Duration::ZERO).is_none());
+    assert!(first.unwrap().release().block_for(TIMEOUT).unwrap());
+    let second = waiting.block_for(TIMEOUT).unwrap().unwrap();
+    assert!(second.release().block_for(TIMEOUT).unwrap());
+    client.close().block_for(TIMEOUT).unwrap();
 }

@@ -27,10 +27,10 @@ fn an_acquire_is_a_span_within_that_of_its_caller() {
     let lock = client.lock("orders:42").wait(Duration::ZERO);
     let fence = {
         let _request = tracing::info_span!("request").entered();
-        let lease = lock.acquire().wait(TIMEOUT).unwrap().unwrap();
-        let late = lock.acquire().wait(TIMEOUT).unwrap().unwrap_err();
+        let lease = lock.acquire().block_for(TIMEOUT).unwrap().unwrap();
+        let late = lock.acquire().block_for(TIMEOUT).unwrap().unwrap_err();
         assert_eq!(late.code(), ErrorCode::Timeout);
-        assert!(lease.release().wait(TIMEOUT).unwrap());
+        assert!(lease.release().block_for(TIMEOUT).unwrap());
         lease.fence()
     };
     let spans = exporter.get_finished_spans().unwrap();

@@ -384,7 +384,7 @@ pub fn release_all(patience: Duration) {
     }
     let closing: Vec<_> = renewers.iter().map(|renewer| renewer.driver.close()).collect();
     for mut closed in closing {
-        let _ = closed.wait(patience.saturating_sub(began.elapsed()));
+        let _ = closed.block_for(patience.saturating_sub(began.elapsed()));
     }
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<(
 }
 
 /// An operation in progress on quorlock's own runtime: a future that any executor can poll, or that
-/// a thread can wait for with [`Pending::wait`].
+/// a thread can wait for with [`Pending::block`].
 ///
 /// The operation runs whether or not it is polled. Dropping a pending acquire cancels it and undoes
 /// in the background whatever it left on the nodes. Any other operation runs to its end even if the
@@ -197,15 +197,25 @@ impl<T> Pending<T> {
         Operation(Owned::new(Mutex::new(task)))
     }
 
-    /// Blocks the calling thread until the operation is done, for at most `timeout`. Returns `None`
-    /// if it is not done by then, and may be called again. Must not be called on a thread of an
-    /// async executor, which it would block.
+    /// Blocks the calling thread until the operation is done, and returns its result. Must not be called on a thread
+    /// of an async executor, which it would block.
     ///
     /// # Panics
     ///
     /// If the operation panicked, or if it was started before this process was forked.
     #[must_use = "the result of an acquire is a lease, and dropping it releases it"]
-    pub fn wait(&mut self, timeout: Duration) -> Option<T> {
+    pub fn block(mut self) -> T {
+        loop {
+            if let Some(value) = self.block_for(Duration::MAX) {
+                return value;
+            }
+        }
+    }
+
+    /// Like [`block`](Self::block), but for at most `timeout`. Returns `None` if the operation is not done by then, and may
+    /// be called again. An acquire limits its own time: see [`Lock::wait`](crate::Lock::wait).
+    #[must_use = "the result of an acquire is a lease, and dropping it releases it"]
+    pub fn block_for(&mut self, timeout: Duration) -> Option<T> {
         if let Some(value) = self.now() {
             return Some(value);
         }

@@ -71,11 +71,11 @@ const MOST_BYTES: i64 = 1200;
 const MOST_BYTES_TO_RENEW: i64 = 600;
 
 fn acquire(lock: &Lock) -> Lease {
-    lock.acquire().wait(TIMEOUT).expect("in time").expect("free")
+    lock.acquire().block_for(TIMEOUT).expect("in time").expect("free")
 }
 
 fn cycle(lock: &Lock) {
-    assert!(acquire(lock).release().wait(TIMEOUT).expect("in time"));
+    assert!(acquire(lock).release().block_for(TIMEOUT).expect("in time"));
 }
 
 fn client(servers: &Servers) -> Client {
@@ -111,7 +111,7 @@ fn an_acquire_and_release_takes_two_requests_to_each_node() {
         }
     });
     // `close` returns after each node has received its last requests.
-    client.close().wait(TIMEOUT).expect("in time");
+    client.close().block_for(TIMEOUT).expect("in time");
     for server in 0..5 {
         let stats = servers.command(server, &["INFO", "commandstats"]);
         let calls = stats.as_str().unwrap().split("cmdstat_evalsha:calls=").nth(1).unwrap();
@@ -183,7 +183,7 @@ fn the_memory_for_renewals_grows_in_proportion_to_the_leases() {
         (0..LEASES).map(|number| client.lock(format!("renewed-{number}")).acquire()).collect();
     let leases: Vec<_> = acquiring
         .into_iter()
-        .map(|mut acquiring| acquiring.wait(TIMEOUT).expect("in time").expect("free"))
+        .map(|mut acquiring| acquiring.block_for(TIMEOUT).expect("in time").expect("free"))
         .collect();
     let before = BYTES.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);

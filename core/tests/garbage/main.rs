@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Blocks this thread until the operation is complete.
 fn wait<T>(mut pending: Pending<T>) -> T {
-    pending.wait(TIMEOUT).expect("the operation timed out")
+    pending.block_for(TIMEOUT).expect("the operation timed out")
 }
 
 /// The maximum time that the client waits for a node; some nodes never answer.

@@ -50,7 +50,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn wait<T>(mut pending: Pending<T>) -> T {
-    pending.wait(TIMEOUT).expect("the operation timed out")
+    pending.block_for(TIMEOUT).expect("the operation timed out")
 }
 
 fn acquire(lock: &Lock) -> Lease {

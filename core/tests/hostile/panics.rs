@@ -96,11 +96,11 @@ fn a_callback_that_panics_harms_no_other_lease() {
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "taken"])));
     wait_until("both are lost", || called.load(Ordering::SeqCst) == 2);
     // Other watchers of the same lease learn of the loss too.
-    assert!(lost.wait(TIMEOUT).unwrap().is_some());
+    assert!(lost.block_for(TIMEOUT).unwrap().is_some());
     hold(&kept, 2 * TTL);
     let mut lost = kept.lost();
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "kept"])));
-    assert!(lost.wait(TIMEOUT).unwrap().is_some());
+    assert!(lost.block_for(TIMEOUT).unwrap().is_some());
 }
 
 struct PanickingWaker(AtomicUsize);

@@ -32,7 +32,7 @@ fn a_nice_waiter_on_a_busy_processor_costs_no_lease() {
     let (is_over, lock) = (Arc::new(AtomicBool::new(false)), client.lock("held").wait_forever());
     let waiter = thread::spawn(move || {
         nice(19).unwrap();
-        lock.acquire().wait(10 * TTL)
+        lock.acquire().block_for(10 * TTL)
     });
     wait_until("the thread waits", || client.stats().waiting == 1);
     let busy: Vec<_> = (0..4)

@@ -416,7 +416,7 @@ fn nodes_that_have_answered_vote_if_servers_report_no_identity() {
     let client = client(&servers);
     let lease = wait(client.lock("r").acquire()).unwrap();
     wait_for_token(&servers, "r", lease.token());
-    let detached = lease.detach(LONG).wait(TIMEOUT / 4);
+    let detached = lease.detach(LONG).block_for(TIMEOUT / 4);
     assert!(detached.is_some(), "all nodes have answered, but it waits for one");
 }
 

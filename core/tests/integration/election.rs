@@ -180,7 +180,7 @@ fn forged_messages_elect_nobody() {
     }
     // The hand-over comes after these messages.
     assert!(wait(leader.hand_over("b", LONG)).unwrap());
-    let elected = campaigning.wait(TIMEOUT).unwrap().unwrap();
+    let elected = campaigning.block_for(TIMEOUT).unwrap().unwrap();
     assert_eq!(elected.resource(), "r");
     assert!(wait(wait(client.adopt(&other).acquire()).unwrap().release()), "nobody adopted it");
 }
@@ -272,7 +272,7 @@ fn observer_learns_of_each_leader() {
     let later = client(&servers);
     assert_eq!(wait(later.watch("r").after(0)).unwrap(), seen);
     let mut known = later.watch("r").after(seen.fence);
-    assert!(known.wait(Duration::from_millis(50)).is_none());
+    assert!(known.block_for(Duration::from_millis(50)).is_none());
 }
 
 #[test]

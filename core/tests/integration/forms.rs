@@ -30,7 +30,7 @@ fn acquires_dropped_at_any_moment_leave_no_key() {
     for round in 0..1_000_u64 {
         let mut pending = client.lock(format!("r{round}")).acquire();
         let moment = Duration::from_micros(round * 7_919 % 800);
-        let won = pending.wait(moment);
+        let won = pending.block_for(moment);
         drop(pending);
         drop(won);
     }
@@ -47,7 +47,7 @@ fn a_dropped_release_or_extension_completes() {
         wait_until("the lease is extended", || lease.remaining() > SHORT);
         let mut release = lease.release();
         let moment = Duration::from_micros(round * 37 % 300);
-        let released = release.wait(moment);
+        let released = release.block_for(moment);
         drop(release);
         assert_ne!(released, Some(false));
     }
@@ -60,8 +60,8 @@ fn a_dropped_waiter_leaves_no_key() {
     let client = client(&servers);
     let lease = wait(client.lock("r").acquire()).unwrap();
     let mut waiting = client.lock("r").wait_forever().acquire();
-    assert!(waiting.wait(Duration::from_millis(100)).is_none());
-    assert!(waiting.wait(Duration::from_millis(1)).is_none(), "a second wait must work");
+    assert!(waiting.block_for(Duration::from_millis(100)).is_none());
+    assert!(waiting.block_for(Duration::from_millis(1)).is_none(), "a second wait must work");
     drop(waiting);
     assert!(wait(lease.release()));
     wait_until("no key is left", || servers.are_empty());
@@ -102,7 +102,7 @@ fn dropped_tries_leave_no_key() {
     let client = client(&servers);
     for round in 0..300_u64 {
         let mut pending = client.lock(format!("r{round}")).try_acquire();
-        let won = pending.wait(Duration::from_micros(round * 7_919 % 800));
+        let won = pending.block_for(Duration::from_micros(round * 7_919 % 800));
         drop(pending);
         drop(won);
     }

@@ -44,5 +44,5 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Waits on this thread for an operation.
 fn wait<T>(mut pending: quorlock::Pending<T>) -> T {
-    pending.wait(TIMEOUT).expect("the operation timed out")
+    pending.block_for(TIMEOUT).expect("the operation timed out")
 }

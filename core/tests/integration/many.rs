@@ -115,7 +115,7 @@ fn a_lease_is_renewed_whichever_thread_drives_the_runtime() {
     thread::sleep(TTL);
     assert!(held.is_valid());
     // Then a thread that blocks for a long time drives the client's runtime.
-    assert!(held.lost().wait(TTL).is_none());
+    assert!(held.lost().block_for(TTL).is_none());
     assert!(held.is_valid());
     assert!(wait(held.release()));
 }

@@ -91,7 +91,7 @@ fn acquires_and_lease_ends_are_logged_and_counted() {
 
     let short = lock.ttl(Duration::from_millis(20)).auto_extend(false);
     let lost = wait(short.acquire()).unwrap();
-    assert!(lost.lost().wait(TIMEOUT).unwrap().is_some());
+    assert!(lost.lost().block_for(TIMEOUT).unwrap().is_some());
     wait_until("the loss is logged", || !recorder.about("lease.lost", "logged").is_empty());
 
     let level =

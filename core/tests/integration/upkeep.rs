@@ -236,7 +236,7 @@ fn repeated_short_waits_for_a_loss_do_no_harm() {
     let client = Client::builder().nodes(["memory://again"]).build().unwrap();
     let lease = wait(client.lock("r").acquire()).unwrap();
     for _ in 0..10_000 {
-        assert!(lease.lost().wait(Duration::ZERO).is_none());
+        assert!(lease.lost().block_for(Duration::ZERO).is_none());
     }
     assert!(lease.is_valid());
 }

@@ -27,7 +27,7 @@ fn client(nodes: &TestNodes) -> Client {
 }
 
 fn done<T>(mut pending: Pending<T>) -> T {
-    pending.wait(PATIENCE).expect("in time")
+    pending.block_for(PATIENCE).expect("in time")
 }
 
 fn acquire(client: &Client) -> Result<Lease, Error> {

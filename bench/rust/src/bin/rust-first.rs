@@ -8,8 +8,7 @@ fn main() {
     let urls: Vec<String> = std::env::args().skip(1).collect();
     let start = Instant::now();
     let client = Client::builder().nodes(urls).build().expect("a client");
-    let lease =
-        client.lock("first").acquire().wait(Duration::MAX).expect("an end").expect("a lease");
+    let lease = client.lock("first").acquire().block().expect("a lease");
     println!("{}", micros_since(start));
-    let _ = lease.release().wait(Duration::MAX);
+    let _ = lease.release().block_for(Duration::MAX);
 }

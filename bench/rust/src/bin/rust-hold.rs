@@ -26,7 +26,7 @@ fn main() {
         for first in (0..count).step_by(BATCH) {
             let pending: Vec<_> = (first..count.min(first + BATCH)).map(lock).collect();
             for mut lease in pending {
-                leases.push(lease.wait(LIMIT).expect("an answer").expect("a lease"));
+                leases.push(lease.block_for(LIMIT).expect("an answer").expect("a lease"));
             }
         }
     };

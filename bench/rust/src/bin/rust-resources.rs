@@ -9,8 +9,9 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn cycle(lock: &Lock) -> Result<(), String> {
-    let lease = lock.acquire().wait(LIMIT).ok_or("hangs")?.map_err(|error| error.to_string())?;
-    if lease.release().wait(LIMIT) == Some(true) { Ok(()) } else { Err("not released".into()) }
+    let lease =
+        lock.acquire().block_for(LIMIT).ok_or("hangs")?.map_err(|error| error.to_string())?;
+    if lease.release().block_for(LIMIT) == Some(true) { Ok(()) } else { Err("not released".into()) }
 }
 
 fn main() {

@@ -14,10 +14,10 @@ fn main() {
     let builder = Client::builder().nodes(std::env::args().skip(1)).wait(LIMIT);
     let client = builder.build().expect("a client");
     let acquire = |resource: &str| {
-        client.lock(resource).acquire().wait(LIMIT).expect("an answer").expect("a lease")
+        client.lock(resource).acquire().block_for(LIMIT).expect("an answer").expect("a lease")
     };
     let release = |lease: Lease| {
-        assert!(lease.release().wait(LIMIT) == Some(true), "not released");
+        assert!(lease.release().block_for(LIMIT) == Some(true), "not released");
     };
     release(acquire(&format!("own-{}", std::process::id())));
 

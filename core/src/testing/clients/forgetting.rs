@@ -19,10 +19,10 @@ fn questions_about_unknown_names_leave_nothing_on_an_in_memory_node() {
     let node = MemoryNode::named("asked");
     for number in 0..100 {
         let name = format!("r{number}");
-        client.status(name.as_str()).wait(PATIENCE).unwrap().unwrap();
-        client.lock(name.as_str()).locked().wait(PATIENCE).unwrap().unwrap();
+        client.status(name.as_str()).block_for(PATIENCE).unwrap().unwrap();
+        client.lock(name.as_str()).locked().block_for(PATIENCE).unwrap().unwrap();
         let semaphore = client.semaphore(name.as_str(), 3);
-        semaphore.status().wait(PATIENCE).unwrap().unwrap();
+        semaphore.status().block_for(PATIENCE).unwrap().unwrap();
     }
     assert_eq!(node.size(), 0);
 }

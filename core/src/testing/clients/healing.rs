@@ -14,9 +14,9 @@ fn a_key_repaired_after_the_release_is_released_again() {
     let builder = Client::builder().nodes(["memory://healed-late"]).ttl(60 * PATIENCE);
     let client = builder.build().expect("valid");
     let lock = client.lock("r");
-    let lease = lock.acquire().wait(PATIENCE).expect("in time").expect("free");
+    let lease = lock.acquire().block_for(PATIENCE).expect("in time").expect("free");
     let held = Arc::clone(lease.held().expect("the lease belongs to this process"));
-    assert!(lease.release().wait(PATIENCE).expect("in time"));
+    assert!(lease.release().block_for(PATIENCE).expect("in time"));
 
     let healing = send_heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
     let (done, is_done) = std::sync::mpsc::channel();
@@ -27,7 +27,7 @@ fn a_key_repaired_after_the_release_is_released_again() {
     runtime::spawn(healing).expect("a runtime");
     is_done.recv_timeout(PATIENCE).expect("in time");
     let began = Instant::now();
-    while lock.locked().wait(PATIENCE).expect("in time").expect("a node") {
+    while lock.locked().block_for(PATIENCE).expect("in time").expect("a node") {
         assert!(began.elapsed() < PATIENCE, "the key is left behind");
         std::thread::sleep(Duration::from_millis(1));
     }

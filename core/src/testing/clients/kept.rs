@@ -11,8 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[test]
 fn forged_lease_text_is_refused() {
     let client = Client::builder().nodes(["memory://forged-text"]).build().unwrap();
-    let lease = client.lock("r").acquire().wait(PATIENCE).unwrap().unwrap();
-    let (lease, text) = client.keep(lease).wait(PATIENCE).unwrap().unwrap();
+    let lease = client.lock("r").acquire().block_for(PATIENCE).unwrap().unwrap();
+    let (lease, text) = client.keep(lease).block_for(PATIENCE).unwrap().unwrap();
     let contents: Value = text::read(Kind::Kept, &text).unwrap();
     let forged = |field: &str, value: Value| {
         let mut contents = contents.clone();
@@ -36,12 +36,12 @@ fn forged_lease_text_is_refused() {
         forged("resources", json!(["r", "r"])),
     ];
     for text in texts {
-        let error = client.resume(text.as_str()).wait(PATIENCE).unwrap().unwrap_err();
+        let error = client.resume(text.as_str()).block_for(PATIENCE).unwrap().unwrap_err();
         assert_eq!(error.code(), ErrorCode::Config, "{error}");
         assert!(!error.message().contains(&text));
     }
-    let resumed = client.resume(text.as_str()).wait(PATIENCE).unwrap().unwrap();
-    resumed.extend(None).wait(PATIENCE).unwrap().unwrap();
-    assert!(resumed.release().wait(PATIENCE).unwrap());
+    let resumed = client.resume(text.as_str()).block_for(PATIENCE).unwrap().unwrap();
+    resumed.extend(None).block_for(PATIENCE).unwrap().unwrap();
+    assert!(resumed.release().block_for(PATIENCE).unwrap());
     drop(lease);
 }

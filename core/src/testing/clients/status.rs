@@ -102,11 +102,11 @@ fn force_release_deletes_only_the_token_that_was_seen() {
     let urls = ["memory://status-1", "memory://status-2", "memory://status-3"];
     // Other tests of this process move the clock.
     let client = Client::builder().nodes(urls).ttl(60 * PATIENCE).build().unwrap();
-    let status = || client.status("r").wait(PATIENCE).unwrap().unwrap();
+    let status = || client.status("r").block_for(PATIENCE).unwrap().unwrap();
     let free = status();
     assert_eq!((free.state, free.fence, free.waiters), (State::Free, None, 0));
 
-    let lease = client.lock("r").acquire().wait(PATIENCE).unwrap().unwrap();
+    let lease = client.lock("r").acquire().block_for(PATIENCE).unwrap().unwrap();
     let held = status();
     assert_eq!(held.state, State::Held);
     assert_eq!(held.token.as_deref(), lease.token().get(..8));
@@ -115,20 +115,20 @@ fn force_release_deletes_only_the_token_that_was_seen() {
     assert!(held.expires_in_ms.is_some_and(|left| left <= 3_600_000));
 
     // In this status the resource is free, so nothing is released.
-    let released = client.force_release(&free).wait(PATIENCE).unwrap().unwrap();
+    let released = client.force_release(&free).block_for(PATIENCE).unwrap().unwrap();
     assert!(released.iter().all(|node| node.outcome == NodeOutcome::Missing));
     assert_eq!(status().state, State::Held);
-    let forgotten = client.forget("r").wait(PATIENCE).unwrap().unwrap();
+    let forgotten = client.forget("r").block_for(PATIENCE).unwrap().unwrap();
     assert!(forgotten.iter().all(|node| node.outcome == NodeOutcome::Missing));
 
-    let released = client.force_release(&held).wait(PATIENCE).unwrap().unwrap();
+    let released = client.force_release(&held).block_for(PATIENCE).unwrap().unwrap();
     assert!(released.iter().all(|node| node.outcome == NodeOutcome::Confirmed));
     assert_eq!((status().state, status().fence), (State::Free, held.fence));
-    let error = lease.extend(None).wait(PATIENCE).unwrap().unwrap_err();
+    let error = lease.extend(None).block_for(PATIENCE).unwrap().unwrap_err();
     assert_eq!(error.code(), ErrorCode::LeaseLost);
-    assert!(lease.lost().wait(PATIENCE).unwrap().is_some());
+    assert!(lease.lost().block_for(PATIENCE).unwrap().is_some());
 
-    let forgotten = client.forget("r").wait(PATIENCE).unwrap().unwrap();
+    let forgotten = client.forget("r").block_for(PATIENCE).unwrap().unwrap();
     assert!(forgotten.iter().all(|node| node.outcome == NodeOutcome::Confirmed));
     assert_eq!(status().fence, None);
 }

@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn hold() -> Lease {
     let nodes = ["memory://suspend-1", "memory://suspend-2", "memory://suspend-3"];
     let client = Client::builder().nodes(nodes).ttl(TTL).build().expect("valid");
-    client.lock("r").acquire().wait(PATIENCE).expect("in time").expect("free")
+    client.lock("r").acquire().block_for(PATIENCE).expect("in time").expect("free")
 }
 
 #[test]
@@ -33,9 +33,9 @@ fn a_suspension_renews_or_ends_a_lease() {
     assert!(!lease.is_valid());
     let error = lease.check().expect_err("the lease has ended");
     assert_eq!(error.code(), ErrorCode::LeaseLost);
-    assert!(lost.wait(PATIENCE).expect("in time").is_some());
+    assert!(lost.block_for(PATIENCE).expect("in time").is_some());
     assert!(!lease.is_valid());
-    assert!(!lease.release().wait(PATIENCE).expect("in time"));
+    assert!(!lease.release().block_for(PATIENCE).expect("in time"));
 
     // The keys have expired, so another acquire gets the lock.
     assert!(hold().fence() > lease.fence());

@@ -24,7 +24,7 @@ fn reader(nodes: &TestNodes) -> (Client, Lease) {
     let builder = Client::builder().nodes(nodes.urls()).ttl(TTL).node_timeout(PATIENCE);
     let client = builder.build().unwrap();
     let mut lease = client.lock("r").shared().unlimited_hold().acquire();
-    let lease = lease.wait(PATIENCE).unwrap().unwrap();
+    let lease = lease.block_for(PATIENCE).unwrap().unwrap();
     (client, lease)
 }
 
@@ -34,7 +34,7 @@ fn upgrade_that_panics_ends_and_leaves_the_lease() {
     let (client, lease) = reader(&nodes);
     let before = lease.remaining();
     // The TRANSFER waits on all nodes when the code that sent it is gone.
-    nodes.apply(None, Fault::Freeze).wait(PATIENCE).unwrap();
+    nodes.apply(None, Fault::Freeze).block_for(PATIENCE).unwrap();
     let upgrading = Upgrading::begin(&lease).unwrap();
     let crashed = catch_unwind(AssertUnwindSafe(|| {
         let (sender, _receiver) = oneshot::channel();
@@ -48,12 +48,12 @@ fn upgrade_that_panics_ends_and_leaves_the_lease() {
     let held = lease.held().unwrap();
     assert!(held.is_upgrading(), "its keys are not given back yet");
     assert!(lease.is_valid() && lease.remaining() <= before);
-    nodes.apply(None, Fault::Thaw).wait(PATIENCE).unwrap();
-    lease.extend(Some(2 * TTL)).wait(PATIENCE).unwrap().unwrap();
+    nodes.apply(None, Fault::Thaw).block_for(PATIENCE).unwrap();
+    lease.extend(Some(2 * TTL)).block_for(PATIENCE).unwrap().unwrap();
     assert!(lease.remaining() > TTL);
-    assert!(lease.release().wait(PATIENCE).unwrap());
-    let writer = client.lock("r").wait(PATIENCE).acquire().wait(PATIENCE).unwrap().unwrap();
-    assert!(writer.release().wait(PATIENCE).unwrap());
+    assert!(lease.release().block_for(PATIENCE).unwrap());
+    let writer = client.lock("r").wait(PATIENCE).acquire().block_for(PATIENCE).unwrap().unwrap();
+    assert!(writer.release().block_for(PATIENCE).unwrap());
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn release_waits_for_the_end_of_an_upgrade_and_no_longer() {
     let upgrading = Upgrading::begin(&lease).unwrap();
     let mut released = lease.release();
     assert!(!lease.is_valid(), "the lease ends at once");
-    assert!(released.wait(Duration::from_millis(20)).is_none());
+    assert!(released.block_for(Duration::from_millis(20)).is_none());
     drop(upgrading);
-    assert!(released.wait(PATIENCE).unwrap());
+    assert!(released.block_for(PATIENCE).unwrap());
 }
 
 #[test]
@@ -81,20 +81,20 @@ fn nothing_else_is_sent_for_a_lease_that_is_being_upgraded() {
     assert!(held.begin_verification().is_none());
     assert!(held.begin_repair(NodeSet::from_iter([0])).is_none());
     let mut extending = lease.extend(Some(2 * TTL));
-    let second = lease.try_upgrade().wait(PATIENCE).unwrap().unwrap_err();
-    let downgraded = lease.downgrade().wait(PATIENCE).unwrap().unwrap_err();
-    let detached = lease.detach(TTL).wait(PATIENCE).unwrap().unwrap_err();
+    let second = lease.try_upgrade().block_for(PATIENCE).unwrap().unwrap_err();
+    let downgraded = lease.downgrade().block_for(PATIENCE).unwrap().unwrap_err();
+    let detached = lease.detach(TTL).block_for(PATIENCE).unwrap().unwrap_err();
     for error in [second, downgraded, detached] {
         assert_eq!(error.code(), ErrorCode::Config);
         assert!(error.message().contains("it is being upgraded"), "{error}");
     }
     lease.check().unwrap();
-    assert!(extending.wait(Duration::from_millis(20)).is_none(), "it waits");
+    assert!(extending.block_for(Duration::from_millis(20)).is_none(), "it waits");
     assert!(lease.remaining() <= before);
     drop(upgrading);
-    extending.wait(PATIENCE).unwrap().unwrap();
+    extending.block_for(PATIENCE).unwrap().unwrap();
     assert!(lease.remaining() > TTL);
     assert_eq!(lease.mode(), Some(Mode::Shared));
-    let writer = lease.try_upgrade().wait(PATIENCE).unwrap().unwrap().unwrap();
-    assert!(writer.release().wait(PATIENCE).unwrap());
+    let writer = lease.try_upgrade().block_for(PATIENCE).unwrap().unwrap().unwrap();
+    assert!(writer.release().block_for(PATIENCE).unwrap());
 }

@@ -102,7 +102,7 @@ impl Executor {
         }
     }
 
-    /// Does what `Pending::wait` does after a turn: sleeps while another caller drives, then drives.
+    /// Does what `Pending::block_for` does after a turn: sleeps while another caller drives, then drives.
     fn sleep_and_drive(self: &Arc<Self>) {
         let waker = Waker::from(Arc::new(Changed(Arc::clone(self))));
         if let Some(number) = self.drivers.sleep(&waker) {

@@ -144,7 +144,7 @@ fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let (sender, receiver) = oneshot::channel();
     let task = async move { drop(sender.send(work.await)) };
     runtime::begin(task).unwrap();
-    Pending::new(receiver).wait(PATIENCE).expect("done before the deadline")
+    Pending::new(receiver).block_for(PATIENCE).expect("done before the deadline")
 }
 
 /// Returns the place of the master and its age, or the reason why there is none.
