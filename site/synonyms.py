@@ -22,7 +22,13 @@ SYNONYMS = {
         "non-blocking, starvation"
     ),
     "semaphores.md": "counting semaphore, permits, concurrency limit, max concurrency, throttle",
-    "recipes/semaphores.md": "Snowflake, id generator, worker id, rate limit, per tenant",
+    "serve.md": "Go, golang, C#, .NET, StackExchange.Redis, Laravel, Rails, Jedis, daemon, sidecar",
+    "recipes/semaphores.md": (
+        "Snowflake, id generator, worker id, rate limit, rate limiter, requests per second, "
+        "per tenant"
+    ),
+    "recipes/once.md": "idempotency, idempotent, memoize, single flight, cache stampede, dogpile",
+    "recipes/frameworks.md": "Flask, aiohttp, RQ, Dramatiq, decorator",
     "sizing.md": "ttl, expiry, lock timeout, lease time, expire time, how long",
     "when-not-to-use.md": (
         "reentrant, read-write lock, RWLock, rate limit, shared lock, advisory lock"
@@ -30,7 +36,7 @@ SYNONYMS = {
     "comparison.md": "etcd, ZooKeeper, Consul, Redisson, alternatives",
     "troubleshooting.md": "debug, stuck lock, deadlock, stale lock, force unlock, error message",
     "recipes/leader-election.md": "leader, singleton, primary, standby, failover of workers",
-    "recipes/scheduled-jobs.md": "cron, crontab, periodic, scheduler, run once",
+    "recipes/scheduled-jobs.md": "cron, crontab, periodic, scheduler, run once, node-cron",
     "recipes/celery.md": "beat, task queue",
     "observability.md": (
         "metrics, Prometheus, OpenTelemetry, tracing, Grafana, dashboard, logging, monitoring"

@@ -26,6 +26,11 @@ def create() -> None:
         )
 
 
+def add(order: int) -> None:
+    with transaction() as database:
+        database.execute("INSERT OR IGNORE INTO orders (id) VALUES (?)", [order])
+
+
 def is_paid(order: int) -> bool | None:
     """Returns whether the order is paid; None if there is no such order."""
     with transaction() as database:

@@ -25,7 +25,10 @@ PACKAGES = [ROOT / part / "README.md" for part in ("bindings-node", "bindings-py
 """The pages that are shown by package registries."""
 
 PROGRAMS = ("python", "js", "ts", "sh", "rust")
-NO_PROGRAMS = ("text", "console", "yaml", "toml", "json", "lua", "sql", "ini", "go", "ruby")
+NO_PROGRAMS = (
+    *("text", "console", "yaml", "toml", "json", "lua", "sql", "ini"),
+    *("c", "csharp", "go", "java", "php", "ruby"),
+)
 """Languages of blocks that are not run, in addition to blocks without a language."""
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<ticks>`{3,}) *(?P<language>[\w+-]*)(?P<more>.*)")

@@ -15,7 +15,7 @@ from docs.files import is_current, update
 
 COPIES = [copy for page in pages() for copy in copies(page)]
 EXAMPLES = ["apscheduler", "bullmq", "celery", "cron", "django", "express", "fastapi", "fastify"]
-EXAMPLES += ["leader-election", "nestjs", "semaphores", "worker"]
+EXAMPLES += ["leader-election", "nestjs", "node-cron", "once", "semaphores", "worker"]
 FILE = "demo/worker.py"
 TEXT = (Path(__file__).resolve().parents[2] / FILE).read_text()
 INDENTED = re.search(r"(?:^    .+\n){2,}", TEXT, re.MULTILINE)

@@ -9,6 +9,7 @@ import json
 import select
 import socket
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,8 @@ class Call:
     body: dict[str, Any]
     key: str
     """The Idempotency-Key header."""
+    at: float = field(default_factory=time.monotonic)
+    """When the request arrived."""
     state: str = "in progress"
     """`in progress`, then `answered`, or `aborted` if the caller disconnected first."""
 

@@ -230,7 +230,9 @@ def test_the_lock_is_held_in_the_order_of_the_recipes(
 
 REFUSED = """
 import click
+import dramatiq
 from celery import Celery, shared_task
+from dramatiq.brokers.stub import StubBroker
 app = Celery("orders", broker="memory://", set_as_current=True)
 group = click.Group()
 
@@ -249,6 +251,12 @@ refuses(app.task(bind=True, name="named"), "a Celery task")
 refuses(shared_task, "a Celery task")
 refuses(click.command(), "a command")
 refuses(group.command("named"), "a command")
+
+def actor(work):
+    dramatiq.set_broker(StubBroker())  # it refuses a second actor with the same name
+    return dramatiq.actor(work)
+
+refuses(actor, "a dramatiq actor")
 """
 
 
@@ -257,4 +265,4 @@ def test_the_wrong_order_is_refused_where_the_framework_makes_an_object(
 ) -> None:
     started = start_python("", "-c", f"{BEGIN}{REFUSED}\nprint('seen', len(seen))")
     assert started.end() == 0, started.text
-    assert "seen 15" in started.text
+    assert "seen 18" in started.text

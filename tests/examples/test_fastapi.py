@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from docs.blocks import blocks, copies
 from examples.gateway import Gateway
+from examples.installing import EXAMPLES, PYTHON, ROOT
 from examples.orders import check_contention, check_loss, check_outage, check_shutdown, pay
 from examples.programs import Program
-from servers import Servers
+from servers import Servers, reserve_port
 
 Hosts = Callable[[], tuple[Program, int]]
 
@@ -66,6 +69,36 @@ def test_an_old_holder_cannot_write(start_python: Callable[..., Program]) -> Non
     late = start_python("fastapi", "-c", "import store; store.mark_paid(1, fence=7)")
     late.wait_for("StaleFenceError: order 1 was written with a fence larger than 7")
     assert late.end() == 1
+
+
+def test_the_page_can_be_followed(
+    start: Callable[..., Program], frameworks: None, tmp_path: Path
+) -> None:
+    page = EXAMPLES.parent / "docs" / "recipes" / "fastapi.md"
+    reserved = {printed: reserve_port() for printed in ("8000", "8900")}
+
+    def here(text: str) -> str:
+        for printed, (port, _) in reserved.items():
+            text = text.replace(printed, str(port))
+        return text
+
+    for copy in copies(page):
+        (tmp_path / copy.file.name).write_text(here(copy.code))
+    (block,) = (each for each in blocks(page) if each.language == "sh")
+    install, export, *commands = here(block.code).strip().splitlines()
+    assert install.startswith("pip install ")
+    # The nodes are those of the test.
+    export = export.replace("QUORLOCK_NODES=redis://127.0.0.1:6379 ", "")
+    program = start(
+        ["bash", "-euc", "\n".join([export, *commands, "kill $(jobs -p)", "wait"])],
+        str(tmp_path),
+        PATH=f"{Path(PYTHON.program[0]).parent}:{os.environ['PATH']}",
+        PYTHONPATH=str(ROOT / "bindings-python" / "python"),
+    )
+    program.wait_for(r'{"charged":true}')
+    program.end()
+    assert program.text.count('{"charged":false}') == 1
+    assert program.text.count("/charges order-1 ") == 1
 
 
 def test_an_unknown_order_is_answered_with_404(start_host: Hosts) -> None:

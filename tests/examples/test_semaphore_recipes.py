@@ -73,6 +73,40 @@ def test_the_permits_of_a_killed_program_are_used_again(
     assert gateway.most["stripe"] == LIMIT
 
 
+STARTS = 5
+"""The number of calls that may begin in a second, in `mails.py` and `mails.js`."""
+
+
+def check_rate(gateway: Gateway) -> None:
+    """Checks that no second has more than `STARTS` calls."""
+    began = sorted(call.at for call in gateway.calls)
+    for first, next_one in zip(began, began[STARTS:], strict=False):
+        assert next_one - first > 1
+
+
+def test_no_second_has_more_calls_than_permits(
+    start_python: Start, start_node: Start, gateway: Gateway
+) -> None:
+    programs = [start_python(DIRECTORY, "mails.py"), start_node(DIRECTORY, "mails.js")]
+    for program in programs:
+        assert program.end() == 0, program.text
+    assert gateway.states == ["answered"] * 20
+    check_rate(gateway)
+
+
+def test_no_second_has_more_calls_although_a_program_is_killed(
+    start_python: Start, gateway: Gateway
+) -> None:
+    gateway.hold()
+    killed, other = (start_python(DIRECTORY, "mails.py") for _ in range(2))
+    wait_until(lambda: gateway.in_progress("None") == STARTS)
+    killed.kill()
+    gateway.release()
+    assert other.end() == 0, other.text
+    assert gateway.states.count("answered") >= 10
+    check_rate(gateway)
+
+
 class Worker:
     """A process of `ids.py`."""
 

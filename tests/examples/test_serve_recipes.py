@@ -1,4 +1,4 @@
-"""examples/serve: workers in eight languages that lock through `quorlock serve`."""
+"""examples/serve: workers in nine languages that lock through `quorlock serve`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ C = replace(
     ],
 )
 
+CSHARP = replace(
+    _built(
+        clients.MONO,
+        ["worker.cs"],
+        [*clients.MONO.program, CACHE / "serve" / "csharp" / "worker.exe"],
+    ),
+    steps=[[*clients.MONO.program, "mcs", "-r:System.Core", "-out:worker.exe", "worker.cs"]],
+)
+
 
 def _worker(ecosystem: Ecosystem, name: str) -> list[str | Path]:
     """Returns the program of an ecosystem, with the worker in place of the driver."""
@@ -65,9 +74,10 @@ COMMANDS: dict[str, list[str | Path]] = {
     "PHP": _worker(clients.PHP, "worker.php"),
     "Ruby": _worker(clients.RUBY, "worker.rb"),
     "C": [*C.program],
+    "C#": [*CSHARP.program],
     "shell": ["./worker.sh"],
 }
-DIRECTORIES = {"Node.js": "node"}
+DIRECTORIES = {"Node.js": "node", "C#": "csharp"}
 
 
 @dataclass
@@ -116,9 +126,9 @@ def recipe(
     start: Start,
     start_servers: Callable[..., Servers],
 ) -> Recipe:
-    (library,) = (each for each in clients.LIBRARIES if each.language == request.param)
+    (library,) = (each for each in clients.TOOLS if each.language == request.param)
     need(library)
-    for language, ecosystem in {"Go": GO, "Java": JAVA, "C": C}.items():
+    for language, ecosystem in {"Go": GO, "Java": JAVA, "C": C, "C#": CSHARP}.items():
         if language == request.param:
             ecosystem.install()
     if request.param == "Node.js":

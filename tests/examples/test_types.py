@@ -33,6 +33,7 @@ OPTIONS = [
         "fastapi",
         "hand-over",
         "leader-election",
+        "once",
         "semaphores",
         "worker",
     ],

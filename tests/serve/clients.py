@@ -100,6 +100,13 @@ def _debian(directory: str, packages: Sequence[str], driver: str) -> Ecosystem:
 
 PHP = _debian("php", ["php-cli", "php-predis"], "driver.php")
 RUBY = _debian("ruby", ["ruby", "ruby-redis"], "driver.rb")
+_MONO = ["mono-mcs", "mono-runtime", "libmono-system4.0-cil", "libmono-system-core4.0-cil"]
+MONO = replace(
+    _debian("csharp", _MONO, ""),
+    inputs=["../debian.sh", "mono.sh"],
+    program=["sh", CACHE / "csharp" / "mono.sh", CACHE / "csharp" / "root"],
+)
+"""Runs .NET programs."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,8 @@ LIBRARIES = [
     Library("redis-rb", "Ruby", RUBY),
     Library("hiredis", "C", C),
 ]
+TOOLS = [*LIBRARIES, Library("Mono", "C#", MONO)]
+"""With what runs C#, which locks without a library: StackExchange.Redis shares connections."""
 
 
 class RefusedError(Exception):

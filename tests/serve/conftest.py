@@ -11,7 +11,7 @@ import pytest
 from command_line import CommandLine
 from daemons import Daemon
 from interop.installing import NotInstalledError
-from serve.clients import LIBRARIES, Client, Library
+from serve.clients import LIBRARIES, TOOLS, Client, Library
 from servers import Servers
 
 Connect = Callable[..., Client]
@@ -20,7 +20,7 @@ Connect = Callable[..., Client]
 # Failures are cached too: without a network, an installer takes long to fail.
 @functools.cache
 def _reason_against(name: str) -> str | None:
-    (library,) = (library for library in LIBRARIES if library.name == name)
+    (library,) = (library for library in TOOLS if library.name == name)
     if library.missing:
         return f"{library.missing} is missing"
     try:
