@@ -161,6 +161,9 @@ export interface ClientOptions extends CommonOptions {
   credentials?: ((address: string) => Credentials | PromiseLike<Credentials>) | null | undefined
 }
 
+/** A client of ioredis (`Redis`, `Cluster`), node-redis (`createClient`, `createCluster`) or Valkey GLIDE. */
+export type ExistingClient = { disconnect(): unknown } | { close(): unknown }
+
 /** A user and a password for a connection to a node. */
 export interface Credentials {
   /** Default: the server's default user. */
@@ -769,6 +772,19 @@ export class Client implements AsyncDisposable {
    * plain object.
    */
   constructor(nodes?: readonly (string | URL)[], options?: ClientOptions)
+  /**
+   * Creates a client whose nodes are those of clients of ioredis, node-redis or Valkey GLIDE. Each client is one node: a
+   * server, a master that sentinels manage, or a cluster.
+   *
+   * Copies hosts, ports, Unix sockets, TLS, users, passwords, credentials providers and databases, as they are now. Does not
+   * use the clients' connections, and does not connect. The option `credentials` replaces the logins of the clients. If a
+   * client has a `keyPrefix`, the option `keyPrefix` must be given.
+   *
+   * Throws {@link ConfigError} for anything that is not such a client, for a client of node-redis whose settings are private
+   * (`createSentinel`, pools, `createCluster` of version 4), for a setting that quorlock does not have, such as certificates
+   * in memory, and as the constructor.
+   */
+  static from(clients: ExistingClient | readonly ExistingClient[], options?: ClientOptions): Client
   /** The nodes' URLs, without user and password. */
   readonly nodes: readonly string[]
   /** Whether the client is closed. */

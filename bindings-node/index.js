@@ -581,6 +581,15 @@ class Client {
     if (isMainThread) releaseAtExit()
   }
 
+  static from(clients, options) {
+    const { nodesFrom } = require('./from.js')
+    const { urls, options: rest, connect } = nodesFrom(clients, optionsOf(options))
+    const client = new this(urls, rest)
+    // The client asks for no credentials before its first connection.
+    connect?.(client.nodes)
+    return client
+  }
+
   get nodes() {
     return this.#native.addresses
   }

@@ -2,9 +2,12 @@
 
 import { subscribe } from 'node:diagnostics_channel'
 import { Controller, Get, Injectable, Module } from '@nestjs/common'
+import { GlideClient, GlideClusterClient } from '@valkey/valkey-glide'
 import Fastify from 'fastify'
+import { Cluster, Redis } from 'ioredis'
 import promClient from 'prom-client'
-import { Client, LockTimeoutError, QuorumError, type Leader, type Lease, type LogRecord, type NodeReport, type Semaphore, type SemaphoreStatus } from 'quorlock'
+import { createClient, createCluster } from 'redis'
+import { Client, LockTimeoutError, QuorumError, type ExistingClient, type Leader, type Lease, type LogRecord, type NodeReport, type Semaphore, type SemaphoreStatus } from 'quorlock'
 import { quorlock } from 'quorlock/fastify'
 import { HeldLease, Locked, QuorlockModule } from 'quorlock/nestjs'
 import { instrument } from 'quorlock/opentelemetry'
@@ -19,6 +22,17 @@ const client = new Client(['redis://127.0.0.1:6379', new URL('redis://127.0.0.1:
   restartGuard: 30_000,
   keyPrefix: 'lock:',
 })
+
+const existing: ExistingClient[] = [new Redis(), new Cluster([7000]), createClient(), createCluster({ rootNodes: [] })]
+export const copied: Client = Client.from(existing, { ttl: 5_000 })
+export const copiedFromOne: Client[] = [Client.from(new Redis()), Client.from(createClient()), Client.from([createCluster({ rootNodes: [] })])]
+export const copiedFromGlide = (one: GlideClient, other: GlideClusterClient): Client => Client.from([one, other])
+// @ts-expect-error: URLs are for the constructor
+Client.from('redis://127.0.0.1:6379')
+// @ts-expect-error: URLs are for the constructor
+Client.from([new URL('redis://127.0.0.1:6379')])
+// @ts-expect-error: there is no such option
+Client.from(existing, { tll: 5 })
 
 export async function hold(signal: AbortSignal): Promise<number> {
   await using lease = await client.lock('orders:42', { wait: 2_000, signal })

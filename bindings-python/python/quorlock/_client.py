@@ -2,7 +2,18 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, Required, TypedDict, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Never,
+    Protocol,
+    Required,
+    Self,
+    TypedDict,
+    Unpack,
+    cast,
+    overload,
+)
 
 from . import _quorlock
 from ._async import result
@@ -97,6 +108,20 @@ class ClientOptions(_CommonOptions, total=False):
     Default: None, which uses the login in the node's URL."""
 
 
+class _RedisClient(Protocol):
+    """A client of redis-py or valkey-py for one server, sync or asyncio."""
+
+    @property
+    def connection_pool(self) -> Any: ...
+
+
+class _RedisCluster(Protocol):
+    """A client of redis-py or valkey-py for a cluster, sync or asyncio."""
+
+    @property
+    def nodes_manager(self) -> Any: ...
+
+
 class Client:
     """A client of N independent Redis or Valkey masters.
 
@@ -179,6 +204,39 @@ class Client:
             **unknown,
         )
         self._native = _quorlock.Client(nodes, options)
+
+    @classmethod
+    def from_redis(
+        cls, *clients: _RedisClient | _RedisCluster, **options: Unpack[ClientOptions]
+    ) -> Self:
+        """Creates a client whose nodes are those of redis-py or valkey-py clients: `Redis`, sync or
+        asyncio, also from `Sentinel.master_for`, and `RedisCluster`. Each client is one node.
+
+            client = quorlock.Client.from_redis(first, second, third, ttl=10)
+
+        Copies hosts, ports, Unix sockets, TLS, users, passwords, credential providers and
+        databases, as they are now. Does not use the clients' connections, and does not connect. A
+        credential provider is called on another thread for each new connection.
+
+        The options are those of the constructor. The option `credentials` replaces the logins of
+        the clients.
+
+        Raises ConfigError for anything that is not such a client, for a setting that quorlock does
+        not have, such as `ssl_ca_data`, and as the constructor.
+        """
+        from ._from_redis import nodes_of
+
+        nodes = nodes_of(clients)
+        if options.get("credentials") is not None:
+            return cls([node.bare_url for node in nodes], **options)
+        if not any(node.is_asked for node in nodes):
+            return cls([node.url for node in nodes], **options)
+        asked: dict[str, Callable[[], _Login | Awaitable[_Login]]] = {}
+        options["credentials"] = lambda address: asked[address]()
+        client = cls([node.bare_url for node in nodes], **options)
+        # Nothing is asked before the first connection.
+        asked.update(zip(client.nodes, [node.ask for node in nodes], strict=True))
+        return client
 
     @overload
     def lock(self, *resources: str, **options: Unpack[LockOptions]) -> Lock: ...

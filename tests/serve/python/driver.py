@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import redis
 
-client = redis.Redis(
+client: Any = redis.Redis(
     unix_socket_path=sys.argv[1], single_connection_client=True, decode_responses=True
 )
 for line in sys.stdin:
