@@ -1,4 +1,4 @@
-//! The queue of results for one event loop (asyncio) or hub (gevent, eventlet).
+//! The queue of results for one event loop (asyncio, trio) or hub (gevent, eventlet).
 //!
 //! The thread that drives quorlock's runtime must never take the GIL: it would wait for Python code while
 //! leases need renewal. It puts results into the inbox of the event loop and wakes the loop up once for all
@@ -6,7 +6,7 @@
 //!
 //! An event loop owns its inbox. When the loop is closed or collected, the inbox is dropped: operations in
 //! progress are cancelled, and results that were not taken are dropped, which releases their leases.
-//! `completion` fills inboxes; `_async.py` and `_hubs.py` create and empty them.
+//! `completion` fills inboxes; `_asyncio.py`, `_trio.py` and `_hubs.py` create and empty them.
 
 use crate::calls::Kind;
 use crate::exit;

@@ -22,12 +22,12 @@ pub(crate) fn owner_of(scope: &Bound<'_, PyAny>) -> Owner {
     Owner::Foreign(scope.as_ptr() as u64)
 }
 
-/// Whether this asyncio task or thread entered the block.
+/// Whether this task or thread entered the block.
 pub(crate) fn is_entered_by(scope: &Bound<'_, PyAny>, owner: Owner) -> PyResult<bool> {
     Ok(Owner::Foreign(scope.getattr("owner")?.extract()?) == owner)
 }
 
-/// Returns the identity of the asyncio task or thread that acquires.
+/// Returns the identity of the task or thread that acquires.
 pub(crate) fn owner(py: Python<'_>) -> PyResult<Owner> {
     Ok(Owner::Foreign(OWNER.get(py)?.call0()?.extract()?))
 }

@@ -1,7 +1,7 @@
 //! Waiting for an operation in a blocking call.
 //!
 //! This module checks for signals while the main thread waits, so that Ctrl-C ends a wait within [`SLICE`], finds
-//! the hub where gevent or eventlet runs, and warns where asyncio runs. It must not hold the GIL while it waits.
+//! the hub where gevent or eventlet runs, and warns where asyncio or trio runs. It must not hold the GIL while it waits.
 //! `completion`, `lease` and `lock` call it.
 
 use crate::exit;
@@ -81,19 +81,35 @@ pub(crate) fn block<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Py
     })
 }
 
-/// Returns whether an asyncio event loop runs in this thread.
+/// Returns whether an event loop of asyncio or trio runs in this thread.
 fn runs_event_loop(py: Python<'_>) -> PyResult<bool> {
-    static RUNNING: OnceBox<Py<PyAny>> = OnceBox::new();
-    let running = match RUNNING.get() {
-        Some(running) => running,
-        None => {
-            // If asyncio was not imported, or its import is not finished, no event loop runs.
-            let events = MODULES.get(py)?.cast::<PyDict>()?.get_item("asyncio.events")?;
-            // The public `get_running_loop` raises an exception if no loop runs, which takes longer.
-            let running = events.map(|events| events.getattr("_get_running_loop"));
-            let Some(Ok(running)) = running else { return Ok(false) };
-            RUNNING.get_or_init(|| Box::new(running.unbind()))
-        }
-    };
-    Ok(!running.bind(py).call0()?.is_none())
+    static ASYNCIO: OnceBox<Py<PyAny>> = OnceBox::new();
+    static TRIO: OnceBox<Py<PyAny>> = OnceBox::new();
+    // The public `get_running_loop` raises an exception if no loop runs, which takes longer.
+    if let Some(running) = loaded(py, &ASYNCIO, "asyncio.events", "_get_running_loop")?
+        && !running.call0()?.is_none()
+    {
+        return Ok(true);
+    }
+    // Raises an exception outside of a task.
+    let task = loaded(py, &TRIO, "trio.lowlevel", "current_task")?;
+    Ok(task.is_some_and(|task| task.call0().is_ok()))
+}
+
+/// Returns a function of a module. Returns `None` if the module was not imported, or its import is not finished, so
+/// that it runs nothing.
+fn loaded<'py>(
+    py: Python<'py>,
+    cell: &'static OnceBox<Py<PyAny>>,
+    module: &str,
+    name: &str,
+) -> PyResult<Option<&'py Bound<'py, PyAny>>> {
+    if cell.get().is_none() {
+        let module = MODULES.get(py)?.cast::<PyDict>()?.get_item(module)?;
+        let Some(Ok(function)) = module.map(|module| module.getattr(name)) else {
+            return Ok(None);
+        };
+        cell.get_or_init(|| Box::new(function.unbind()));
+    }
+    Ok(cell.get().map(|function| function.bind(py)))
 }

@@ -15,7 +15,7 @@ from servers import Servers
 from waiting import wait_until_async
 
 import quorlock
-from quorlock import _async
+from quorlock import _asyncio
 from quorlock._quorlock import Inbox
 
 OPEN = Path("/proc/self/fd")
@@ -173,7 +173,7 @@ def runner_without_sockets(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[asyncio.Runner]:
     if request.param:
-        monkeypatch.setattr(_async, "Inbox", inbox_on_windows)
+        monkeypatch.setattr(_asyncio, "Inbox", inbox_on_windows)
     with asyncio.Runner(loop_factory=WatchesNoSockets) as runner:
         yield runner
 

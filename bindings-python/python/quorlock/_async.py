@@ -1,163 +1,121 @@
-"""Awaiting the core's operations in asyncio event loops.
+"""Awaiting the core's operations under asyncio or trio.
 
-This module owns one `Mailbox` per event loop. It must not keep a loop alive: when a loop is closed
-or collected, its operations are cancelled. The `_async` methods and `_scope` call it.
+This module finds the library that runs the caller. `_asyncio` and `_trio` have the same functions,
+which do the work. It must not import asyncio or trio unless the program has imported them. The
+`_async` methods and `_scope` call it.
 """
 
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from ._hubs import open_inbox
-from ._quorlock import Inbox
-
-# The import of asyncio takes longer than the rest of the package, and programs without an event
-# loop do not need it. So all modules import it where they use it.
-if TYPE_CHECKING:
-    import asyncio
-    from weakref import WeakKeyDictionary, ref
-
-    from ._quorlock import Pending
+# Imported here, not on first use: a child that is forked during an import would wait forever.
+from . import _asyncio
 
 T = TypeVar("T")
 
-# Ten years in seconds: longer than any program runs.
-_NEVER = 10 * 365 * 86400
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+    from types import FrameType
+    from typing import Any, Protocol
+
+    from ._quorlock import Inbox, Pending
+
+    class Body(Protocol):
+        """The body of an `async with` block. It begins when the object is created."""
+
+        def cancel(self, loss: BaseException) -> None:
+            """Cancels the body."""
+
+        async def end(self, error: BaseException | None) -> bool:
+            """Ends the body, which raised `error`. Returns whether it was cancelled by `cancel`,
+            and for no other reason."""
+
+    class Library(Protocol):
+        """What `_asyncio` and `_trio` have in common."""
+
+        def inbox(self) -> "Inbox":
+            """Returns the inbox of the running event loop."""
+
+        def result(self, pending: "Pending[T]") -> Awaitable[T]:
+            """Awaits an operation of the core and returns its result. Cancellation cancels an
+            acquire."""
+
+        def result_within(
+            self, pending: "Pending[T]", seconds: float | None
+        ) -> Awaitable[T | None]:
+            """Awaits an operation for at most `seconds`. Returns None if it is not done by then."""
+
+        def finish(self, pending: "Pending[T]") -> Awaitable[T]:
+            """Awaits an operation at the end of a block, also of one that was cancelled."""
+
+        def body(self) -> Body:
+            """Begins the body of a block in the running task."""
 
 
-class Mailbox:
-    """The inbox of one event loop, and the futures that wait for its results.
-
-    Only the event loop keeps a mailbox alive, through the callback that watches the inbox. When the
-    loop is closed or collected, the inbox is dropped with it, which cancels the operations in
-    progress.
-    """
-
-    __slots__ = ("__weakref__", "inbox", "waiting")
-
-    def __init__(self, inbox: Inbox) -> None:
-        self.inbox = inbox
-        # The futures of operations in progress. The core has only weak references to them, because
-        # strong ones would keep the loop alive.
-        self.waiting: set[asyncio.Future[None]] = set()
-
-    def deliver(self) -> None:
-        """Completes the futures and schedules the callbacks of all results in the inbox.
-
-        Runs in the event loop.
-        """
-        for target, loss in self.inbox.take():
-            if loss is not None:
-                # Schedule the callback instead of calling it. If it raises, the loop reports the
-                # exception, and the other results are still delivered.
-                _running().call_soon(target, loss)
-            elif (future := target()) is not None and not future.done():
-                future.set_result(None)
-
-
-_shared: "dict[str, WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]]]" = {}
-"""The mailboxes of all event loops, as the entry `mailboxes`."""
-
-
-async def result(pending: "Pending[T]") -> T:
-    """Awaits an operation of the core and returns its result. Cancellation cancels an acquire."""
-    from weakref import ref
-
-    loop = _running()
-    future: asyncio.Future[None] = loop.create_future()
-    mailbox = _mailbox(loop)
-    waiting = mailbox.waiting
-    waiting.add(future)
-    completing = pending.complete(mailbox.inbox, ref(future))
-    # An unfinished coroutine must not keep the mailbox alive when the loop is closed.
-    del mailbox, loop
-    try:
-        await future
-        return completing.take()
-    finally:
-        # `cancel` has no effect after `take`. If this coroutine was cancelled, `cancel` drops a
-        # result that arrived at the same moment.
-        completing.cancel()
-        waiting.discard(future)
-
-
-def inbox_of(loop: "asyncio.AbstractEventLoop") -> Inbox:
-    """Returns the inbox of the event loop."""
-    return _mailbox(loop).inbox
-
-
-def _mailbox(loop: "asyncio.AbstractEventLoop") -> Mailbox:
-    mailboxes = _all_mailboxes()
-    own = mailboxes.get(loop)
-    mailbox = None if own is None else own()
-    if mailbox is None:
-        from weakref import ref
-
-        mailbox = _open(loop)
-        mailboxes[loop] = ref(mailbox)
-    return mailbox
-
-
-def _all_mailboxes() -> "WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]]":
-    mailboxes = _shared.get("mailboxes")
-    if mailboxes is None:
-        from weakref import WeakKeyDictionary
-
-        # The event loops of several threads may get here at the same time.
-        mailboxes = _shared.setdefault("mailboxes", WeakKeyDictionary())
-    return mailboxes
-
-
-def _running() -> "asyncio.AbstractEventLoop":
-    import asyncio
-
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
+def library() -> "Library":
+    """Returns the library that runs the caller. Raises RuntimeError if there is none."""
+    running = current()
+    if running is None:
         raise RuntimeError(
-            "the async methods of quorlock need a running asyncio event loop, and there is none "
-            "here (trio and curio have none): call the blocking method in a thread instead, such "
-            "as `await trio.to_thread.run_sync(lock.acquire)`"
-        ) from None
+            "the async methods of quorlock need asyncio or trio, and neither runs here: under "
+            "another library, such as curio, call the blocking method in a thread"
+        )
+    return running
 
 
-def running_loop() -> "asyncio.AbstractEventLoop | None":
-    """Returns the event loop that runs in this thread, if there is one."""
-    # If asyncio was not imported, or its import is not finished, no event loop runs.
-    events = sys.modules.get("asyncio.events")
-    try:
-        return events.get_running_loop() if events else None
-    except (AttributeError, RuntimeError):
+def current() -> "Library | None":
+    """Returns the library that runs the caller, if there is one."""
+    if trio_task() is not None:
+        from . import _trio
+
+        return _trio
+    return _asyncio if _asyncio.running_loop() is not None else None
+
+
+def result(pending: "Pending[T]") -> "Awaitable[T]":
+    """Awaits an operation of the core and returns its result. Cancellation cancels an acquire."""
+    return library().result(pending)
+
+
+def uninterrupted(step: "Coroutine[Any, Any, T]") -> "Awaitable[T]":
+    """Awaits `step`. Ctrl-C interrupts it only where it waits.
+
+    asyncio cancels the task at Ctrl-C, which has this effect anyway. trio raises KeyboardInterrupt
+    at any line of the program's own code.
+    """
+    if trio_task() is None:
+        return step
+    from . import _trio
+
+    return _trio.uninterrupted(step)
+
+
+def task() -> object | None:
+    """Returns the running task of asyncio or trio, if there is one."""
+    running = trio_task()
+    return _asyncio.running_task() if running is None else running
+
+
+def trio_task() -> object | None:
+    """Returns the running trio task, if trio runs the caller."""
+    lowlevel = sys.modules.get("trio.lowlevel")
+    if lowlevel is None:
         return None
-
-
-def _open(loop: "asyncio.AbstractEventLoop") -> Mailbox:
     try:
-        mailbox = Mailbox(open_inbox())
-        fileno = mailbox.inbox.fileno()
-        assert fileno is not None
-        loop.add_reader(fileno, mailbox.deliver)
-    except NotImplementedError:
-        # Windows has no Unix sockets, and its event loop cannot watch sockets.
-        return _open_without_socket(loop)
-    return mailbox
+        running: object = lowlevel.current_task()
+    except (AttributeError, RuntimeError):  # the import is not finished, or no task runs
+        return None
+    if _asyncio.running_task() is not None and not _is_trio_innermost():
+        return None
+    return running
 
 
-def _open_without_socket(loop: "asyncio.AbstractEventLoop") -> Mailbox:
-    """Opens a mailbox for an event loop that cannot watch sockets. A thread wakes up the loop."""
-    from weakref import ref
-
-    weak_loop = ref(loop)
-
-    def wake_up() -> None:
-        loop = weak_loop()
-        own = None if loop is None else _all_mailboxes().get(loop)
-        mailbox = None if own is None else own()
-        if loop is not None and mailbox is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(mailbox.deliver)
-
-    mailbox = Mailbox(Inbox(wake_up))
-    # The pending timer makes the loop refer to the mailbox until the loop is closed.
-    loop.call_later(_NEVER, mailbox.deliver)
-    return mailbox
+def _is_trio_innermost() -> bool:
+    """Returns whether trio runs inside an asyncio task, and not asyncio inside a trio task."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package in ("trio", "asyncio", "trio_asyncio"):
+            return package == "trio"
+        frame = frame.f_back
+    return False

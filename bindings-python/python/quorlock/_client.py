@@ -16,7 +16,7 @@ from typing import (
 )
 
 from . import _quorlock
-from ._async import result
+from ._async import library, result
 from ._election import Election, Watch
 from ._errors import ConfigError
 from ._lease import Duration, Lease, Mode
@@ -104,8 +104,8 @@ class ClientOptions(_CommonOptions, total=False):
     `QUORLOCK_KEY_PREFIX`, or empty."""
     credentials: Credentials | None
     """A function, sync or async, that takes the address of a node and returns its user, or None
-    for the default user, and its password. Called on another thread for each new connection.
-    Default: None, which uses the login in the node's URL."""
+    for the default user, and its password. Called on another thread for each new connection; an
+    async function runs in asyncio there. Default: None, which uses the login in the node's URL."""
 
 
 class _RedisClient(Protocol):
@@ -183,7 +183,7 @@ class Client:
         - `key_prefix`: the prefix of the keys on the nodes, before the resource.
         - `credentials`: a function, sync or async, that takes the address of a node and returns its
           user, or None for the default user, and its password. Called on another thread for each
-          new connection, instead of a login in the URLs.
+          new connection, instead of a login in the URLs; an async function runs in asyncio there.
 
         Raises ConfigError for an invalid URL, option, environment variable or node list.
         """
@@ -429,7 +429,7 @@ class Client:
         keep: Duration | None = CLIENT,
         **unknown: Never,
     ) -> Lease:
-        """The asyncio form of `adopt`. If it is cancelled, others can adopt the lease, unless it
+        """The async form of `adopt`. If it is cancelled, others can adopt the lease, unless it
         was adopted at that moment; it is then released."""
         options = given(
             ttl=ttl,
@@ -511,7 +511,7 @@ class Client:
         return Status._of(self._native.status(resource).wait())
 
     async def status_async(self, resource: str) -> "Status":
-        """The asyncio form of `status`."""
+        """The async form of `status`."""
         from ._reports import Status
 
         return Status._of(await result(self._native.status(resource)))
@@ -530,7 +530,7 @@ class Client:
         return self._native.force_release(resource).wait()
 
     async def force_release_async(self, resource: str) -> "tuple[NodeReport, ...]":
-        """The asyncio form of `force_release`."""
+        """The async form of `force_release`."""
         return await result(self._native.force_release(resource))
 
     def stats(self) -> "Stats":
@@ -552,7 +552,7 @@ class Client:
         return Diagnosis(*self._native.doctor().wait())
 
     async def doctor_async(self) -> "Diagnosis":
-        """The asyncio form of `doctor`."""
+        """The async form of `doctor`."""
         from ._reports import Diagnosis
 
         return Diagnosis(*await result(self._native.doctor()))
@@ -567,7 +567,7 @@ class Client:
         self._native.close().wait()
 
     async def aclose(self) -> None:
-        """The asyncio form of `close`."""
+        """The async form of `close`."""
         await result(self._native.close())
 
     def __enter__(self) -> "Client":
@@ -590,7 +590,8 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.aclose()
+        closing = self._native.close()
+        await library().finish(closing)
 
     def __repr__(self) -> str:
         state = "closed client" if self.closed else "client"

@@ -1,6 +1,7 @@
 """Calls the function of the option `credentials`, on a thread of quorlock.
 
-An awaitable runs in an event loop of that thread, so the program's own event loop is not needed.
+An awaitable runs in an asyncio event loop of that thread, also in a program that runs trio, so the
+program's own event loop is not needed.
 The native `credentials` module calls this module.
 """
 

@@ -62,7 +62,7 @@ class Election:
                     raise
 
     async def run_async(self, lead: Callable[[Lease], Awaitable[R]]) -> R:
-        """The asyncio form of `run`. When the lease is lost, `lead` is cancelled, at the validity
+        """The async form of `run`. When the lease is lost, `lead` is cancelled, at the validity
         end at the latest, and the candidate campaigns again. If `run_async` is cancelled, `lead` is
         cancelled, and the lease is released.
 

@@ -105,4 +105,4 @@ class LeaseDroppedWarning(RuntimeWarning):
 
 class EventLoopBlockedWarning(RuntimeWarning):
     """A blocking call runs in the thread of an event loop, whose tasks all stop until it returns.
-    Use the asyncio form of the call."""
+    Use the async form of the call."""

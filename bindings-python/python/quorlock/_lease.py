@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from . import _quorlock, _warnings
-from ._async import inbox_of, result, running_loop
+from ._async import current, library, result
 from ._errors import LeaseDroppedWarning, LeaseLostError
 from ._options import LOCK
 
@@ -167,7 +167,7 @@ class Lease(_quorlock.LeaseBlock):
         self._native.extend(ttl).wait()
 
     async def extend_async(self, ttl: Duration | None = None) -> None:
-        """The asyncio form of `extend`. Cancelling it does not stop the extension."""
+        """The async form of `extend`. Cancelling it does not stop the extension."""
         await result(self._native.extend(ttl))
 
     def downgrade(self) -> None:
@@ -181,7 +181,7 @@ class Lease(_quorlock.LeaseBlock):
         self._native.downgrade().wait()
 
     async def downgrade_async(self) -> None:
-        """The asyncio form of `downgrade`. Cancelling it does not stop the change."""
+        """The async form of `downgrade`. Cancelling it does not stop the change."""
         await result(self._native.downgrade())
 
     def try_upgrade(self) -> "Lease | None":
@@ -199,7 +199,7 @@ class Lease(_quorlock.LeaseBlock):
         return _lease_or_none(self._native.try_upgrade().wait())
 
     async def try_upgrade_async(self) -> "Lease | None":
-        """The asyncio form of `try_upgrade`. If it is cancelled, an exclusive lease that it gets is
+        """The async form of `try_upgrade`. If it is cancelled, an exclusive lease that it gets is
         released."""
         return _lease_or_none(await result(self._native.try_upgrade()))
 
@@ -219,7 +219,7 @@ class Lease(_quorlock.LeaseBlock):
         return _text(self._native.detach(within).wait())
 
     async def detach_async(self, within: Duration | None = None) -> str:
-        """The asyncio form of `detach`. If it is cancelled, the lease stays valid, or is
+        """The async form of `detach`. If it is cancelled, the lease stays valid, or is
         released."""
         return _text(await result(self._native.detach(within)))
 
@@ -240,7 +240,7 @@ class Lease(_quorlock.LeaseBlock):
         return self._native.hand_over(successor, within).wait()
 
     async def hand_over_async(self, successor: str, *, within: Duration | None = None) -> bool:
-        """The asyncio form of `hand_over`. If it is cancelled, the lease stays valid, or the
+        """The async form of `hand_over`. If it is cancelled, the lease stays valid, or the
         hand-over goes on in the background."""
         return await result(self._native.hand_over(successor, within))
 
@@ -260,7 +260,7 @@ class Lease(_quorlock.LeaseBlock):
         return self._releasing(keep).wait()
 
     async def release_async(self, *, keep: Duration | None = LOCK) -> bool:
-        """The asyncio form of `release`. Cancelling it does not stop the release."""
+        """The async form of `release`. Cancelling it does not stop the release."""
         return await result(self._releasing(keep))
 
     def _releasing(self, keep: Duration | None) -> "Pending[bool]":
@@ -283,12 +283,12 @@ class Lease(_quorlock.LeaseBlock):
         then.
         """
         call = _taking_loss(callback)
-        loop = running_loop()
-        if loop is None:
+        running = current()
+        if running is None:
             self._native.on_lost(None, call)
         else:
             context = copy_context()
-            self._native.on_lost(inbox_of(loop), lambda loss: context.run(call, loss))
+            self._native.on_lost(running.inbox(), lambda loss: context.run(call, loss))
 
     def wait_lost(self, timeout: Duration | None = None) -> bool:
         """Waits until the lease ends, for at most `timeout`; None waits forever.
@@ -299,15 +299,9 @@ class Lease(_quorlock.LeaseBlock):
         return self._native.wait_lost(_quorlock.timeout(timeout))
 
     async def wait_lost_async(self, timeout: Duration | None = None) -> bool:
-        """The asyncio form of `wait_lost`."""
-        import asyncio
-
+        """The async form of `wait_lost`."""
         seconds = _quorlock.timeout(timeout)
-        try:
-            async with asyncio.timeout(seconds):
-                return await result(self._native.lost())
-        except TimeoutError:
-            return False
+        return bool(await library().result_within(self._native.lost(), seconds))
 
     # For type checkers, this would make every attribute valid.
     if not TYPE_CHECKING:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, cast
 
 from . import _quorlock
-from ._async import result
+from ._async import result, uninterrupted
 from ._lease import Duration, Lease
 from ._options import LOCK, given
 from ._quorlock import Lease as NativeLease
@@ -41,7 +41,7 @@ class Acquirable(_quorlock.Acquirable):
         return self._try_hold()
 
     async def try_acquire_async(self) -> Lease | None:
-        """The asyncio form of `try_acquire`."""
+        """The async form of `try_acquire`."""
         lease = await self._observed(self._try_acquire)
         return None if lease is None else Lease(lease)
 
@@ -57,6 +57,9 @@ class Acquirable(_quorlock.Acquirable):
         return lease
 
     async def __aenter__(self) -> Lease:
+        return await uninterrupted(self._enter_async())
+
+    async def _enter_async(self) -> Lease:
         native = await self._observed(self._acquire, {})
         lease = Lease(native)
         scope = Scope(lease)
@@ -134,7 +137,7 @@ class Lock(Acquirable, _quorlock.Lock):
     async def acquire_async(
         self, *misplaced: Never, wait: Duration | None = LOCK, **foreign: Never
     ) -> Lease:
-        """The asyncio form of `acquire`. If it is cancelled, no key is left on reachable nodes."""
+        """The async form of `acquire`. If it is cancelled, no key is left on reachable nodes."""
         options = self._acquire_options(misplaced, foreign, wait=wait)
         return Lease(await self._observed(self._acquire, options))
 
@@ -147,7 +150,7 @@ class Lock(Acquirable, _quorlock.Lock):
         return self._locked().wait()
 
     async def locked_async(self) -> bool:
-        """The asyncio form of `locked`."""
+        """The async form of `locked`."""
         return await result(self._locked())
 
     @property

@@ -52,7 +52,7 @@ class Semaphore(Acquirable, _quorlock.Semaphore):
         permits: int = SEMAPHORE,
         **foreign: Never,
     ) -> Lease:
-        """The asyncio form of `acquire`. If it is cancelled, no permit stays held on reachable
+        """The async form of `acquire`. If it is cancelled, no permit stays held on reachable
         nodes."""
         options = self._acquire_options(misplaced, foreign, wait=wait, permits=permits)
         return Lease(await self._observed(self._acquire, options))
@@ -84,7 +84,7 @@ class Semaphore(Acquirable, _quorlock.Semaphore):
         return SemaphoreStatus._of(self._status().wait())
 
     async def status_async(self) -> "SemaphoreStatus":
-        """The asyncio form of `status`."""
+        """The async form of `status`."""
         from ._reports import SemaphoreStatus
 
         return SemaphoreStatus._of(await result(self._status()))

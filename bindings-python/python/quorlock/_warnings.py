@@ -28,7 +28,7 @@ def warn(category: type[Warning], text: str, source: object = None) -> None:
 def warn_of_blocking() -> None:
     """Warns that the call blocks the event loop of this thread, and says what to write instead."""
     outermost = _frames()[-1]
-    # In-memory nodes answer at once, and their faults have no asyncio form.
+    # In-memory nodes answer at once, and their faults have no async form.
     if (module := _module(outermost)) == "quorlock.testing":
         return
     # A `with` statement calls native code only.

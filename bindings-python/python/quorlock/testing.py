@@ -79,7 +79,7 @@ class Nodes(_Faults):
     """In-memory nodes for a test. No other test has nodes of the same names.
 
     Its faults apply to all nodes, those of `nodes[0]` to one. Faults and the clock work with
-    threads, asyncio and any client of these nodes.
+    threads, asyncio, trio and any client of these nodes.
 
     The clock is that of the process: moving it affects all in-memory nodes and their clients. It
     only goes forward, so it can end a lease but never prolong one. Timers of other code, such as
