@@ -66,9 +66,13 @@ class Figures:
             if self.kind(name) == "peer" and self.all["contenders"][name]["language"] == language
         ]
 
-    def fastest_peer(self, language: str) -> float | None:
-        """Returns the smallest `latency` of these peers."""
-        known = [self.latency(name) for name in self.peers(language)]
+    def fastest_peer(self, language: str, form: str) -> float | None:
+        """Returns the smallest `latency` of these peers in one form, `sync` or `async`."""
+        known = [
+            self.latency(name)
+            for name in self.peers(language)
+            if self.all["contenders"][name]["form"] == form
+        ]
         return min((figure for figure in known if figure is not None), default=None)
 
     def busiest_peer(self, language: str, level: int) -> float | None:

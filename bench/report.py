@@ -31,30 +31,31 @@ def excerpt(figures: Figures) -> str:
         ]
     )
     lines = [
-        "- **One lock at a time.** The median time of one acquire and release on five nodes is"
-        f" {times}. The same requests over raw sockets take {_micros(floor)}."
+        f"- **One lock at a time.** One acquire and release on five nodes takes {times} (medians)."
+        f" The same requests over raw sockets take {_micros(floor)}."
     ]
-    peer, python = figures.fastest_peer("Python"), figures.latency(PYTHON)
-    if peer and python:
+    compared = [
+        f"{peer / own:.1f} times as long as quorlock {short} asyncio"
+        for short, name, form in [("without", PYTHON, "sync"), ("with", ASYNCIO, "async")]
+        if (peer := figures.fastest_peer("Python", form)) and (own := figures.latency(name))
+    ]
+    if compared:
         lines.append(
-            "- **Other Python libraries.** The fastest other Python library that locks on a"
-            f" majority of the nodes takes {micros(peer)}, which is {peer / python:.1f} times as"
-            " long as quorlock for Python."
+            "- **Other Python libraries.** The fastest that locks on a majority of the nodes takes"
+            f" {_listed(compared)}."
         )
     tasks, threads = figures.rate(ASYNCIO, 64), figures.rate(PYTHON, 8)
     if tasks and threads:
         lines.append(
             f"- **Many locks at once.** One Python process acquires and releases {tasks:,.0f} locks"
-            f" per second with 64 asyncio tasks, and {threads:,.0f} locks per second with 8"
-            " threads."
+            f" per second with 64 asyncio tasks, and {threads:,.0f} with 8 threads."
         )
     frozen = [figures.times_healthy(name, "two frozen") for name in names.values()]
     known = [times for times in frozen if times is not None]
     if known:
         lines.append(
-            "- **Frozen nodes.** When two of the five nodes are frozen, one acquire and release"
-            f" takes {min(known):.2f} to {max(known):.2f} times as long as on five healthy nodes,"
-            " depending on the language."
+            "- **Frozen nodes.** With two of the five nodes frozen, one acquire and release takes"
+            f" {min(known):.2f} to {max(known):.2f} times as long."
         )
     picture = "![One lock at a time on five nodes](docs/pictures/performance-one-at-a-time.svg)"
     return "\n".join([*lines, "", picture, ""])

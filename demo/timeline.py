@@ -159,6 +159,8 @@ def _list_of_errors(record: Record) -> Iterator[str]:
 
 def _close_ups(record: Record) -> Iterator[Iterator[str]]:
     updates = record.updates
+    if updates:
+        yield iter([_explained(record)])
     if spans := overlapping(updates):
         text = "Close-up: the first time that two are at work at once"
         since = spans[0][0] - SHORT // 4
@@ -186,9 +188,11 @@ def _close_up(
     yield f"<h2>{escape(title)}</h2>"
     yield f'<p class="dim">{length} ms of the run. 0 ms is {begins:.3f} s after its start.'
     if length <= SHORT // MS:
-        yield " The number in a bar is the number that the update wrote to the counter."
-    if not record.locked:
-        yield " Equal numbers show lost updates."
+        # A narrow screen shows no numbers in the bars.
+        yield '<span class="wide"> The number in a bar is what the update wrote to the counter.'
+        if not record.locked:
+            yield " Equal numbers show lost updates."
+        yield "</span>"
     yield "</p>"
     bad = [span for span in overlapping(record.updates) if window.shows(*span)]
     mark = "" if event is None else f'<span class="mark" style="left:{window.percent(event):.3f}%">'
@@ -199,6 +203,18 @@ def _close_up(
         content = bars + _error_marks(process, window) + mark + "</span>" * bool(mark)
         yield _lane(process.name, content, height, _language(process))
     yield _axis(window, origin, MS, "ms")
+
+
+def _explained(record: Record) -> str:
+    """A paragraph about the lines of a process in the close-ups."""
+    most = max(line + 1 for process in record.processes for _, line in _lines(process.updates))
+    if most == 1:
+        return "<p>In a close-up, each process has one line.</p>"
+    works = "waits for the lock or holds it" if record.locked else "is at work"
+    return (
+        f"<p>In a close-up, each process has up to {most} lines: one for each thread or task that"
+        f" {works}.</p>"
+    )
 
 
 def _lines(updates: list[Entry]) -> list[tuple[Entry, int]]:

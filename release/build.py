@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -31,6 +32,17 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
         raise SystemExit(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
 
 
+def compile_with(*command: str | Path, step: str) -> None:
+    """Runs a command that compiles for minutes. Shows the step and the command's output on
+    stderr."""
+    began = time.monotonic()
+    print(f"{step} ...", file=sys.stderr, flush=True)
+    done = subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise SystemExit(f"failed: {' '.join(map(str, command))}")
+    print(f"{step}: done in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
 def this_platform() -> str:
     """Returns the name of this machine's platform, as in platforms.json."""
     host = licenses.host()
@@ -42,7 +54,8 @@ def this_platform() -> str:
 
 def build_addon(profile: str) -> Path:
     """Compiles the native libraries, and returns the path of the one for Node.js."""
-    run("make", "native", f"PROFILE={profile}")
+    command = ["make", "--no-print-directory", "native", f"PROFILE={profile}"]
+    compile_with(*command, step="1/3  Compiling quorlock")
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / profile / LIBRARIES[npm.platforms()[this_platform()]["os"]]
 
@@ -55,7 +68,9 @@ def build(out: Path, profile: str) -> None:
     run(python, scripts / "licenses.py", ROOT / "LICENSE-THIRD-PARTY")
     maturin = [python, "-m", "maturin"]
     options = ["--locked", "--profile", profile]
-    run(*maturin, "build", *options, "--interpreter", python, "--out", out)
+    wheel: list[str | Path] = [*maturin, "build", *options, "--interpreter", python, "--out", out]
+    compile_with(*wheel, step="2/3  Building the Python wheel")
+    print("3/3  Packing the source distribution and the npm packages", file=sys.stderr, flush=True)
     run(*maturin, "sdist", "--out", out)
     addon = out / "addons" / this_platform()
     addon.mkdir(parents=True)
@@ -82,6 +97,7 @@ def main() -> None:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     build(out, profile)
+    print(f"The packages are in {out}. Their sizes in bytes:")
     print(json.dumps(sizes(out), indent=2))
 
 

@@ -20,24 +20,48 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "gettin
 
 SOURCE = {
     "build": """\
-The packages are not on PyPI, npm or crates.io yet. Build them once from a clone. This takes about
-three minutes, and needs Rust, Python, Node.js and make:
+quorlock is not on PyPI, npm or crates.io yet. Clone it, and build the packages for Python and
+Node.js. This needs Rust 1.88, Python 3.11 and Node.js 20.19 or later, a C compiler and make. It
+takes about three minutes, and shows each step and each crate that cargo compiles:
 
-<!-- test: skip (tests/packages builds the packages) -->
+<!-- test: skip (see tests/packages) -->
 ```sh
 git clone {repository}
 make -C quorlock packages
 ```
 """,
-    "python": "```sh\npip install quorlock/build/packages/quorlock-*.whl\n```\n",
+    "python": """\
+```sh
+python3 -m venv venv
+. venv/bin/activate
+pip install quorlock/build/packages/quorlock-*.whl
+```
+
+For Python alone, skip `make`: in the venv, `pip install ./quorlock` compiles for minutes, and shows
+the crates with `--verbose`.
+""",
     "node": "```sh\nnpm install ./quorlock/build/packages/*.tgz\n```\n",
-    "rust": "```sh\ncargo add --path quorlock/core\n```\n",
+    "rust": """\
+```sh
+cargo new orders
+cd orders
+cargo add --path ../quorlock/core
+cargo add tokio --features macros,rt-multi-thread
+```
+""",
 }
 REGISTRIES = {
-    "build": "",
-    "python": "```sh\npip install quorlock\n```\n",
+    "build": "quorlock needs Python 3.11, Node.js 20.19 or Rust 1.88, or later.\n",
+    "python": "```sh\npython3 -m venv venv\n. venv/bin/activate\npip install quorlock\n```\n",
     "node": "```sh\nnpm install quorlock\n```\n",
-    "rust": "```sh\ncargo add quorlock\n```\n",
+    "rust": """\
+```sh
+cargo new orders
+cd orders
+cargo add quorlock
+cargo add tokio --features macros,rt-multi-thread
+```
+""",
 }
 
 _BLOCK = re.compile(r"<!-- install (?P<name>\w+) -->\n.*?<!-- /install -->", re.DOTALL)

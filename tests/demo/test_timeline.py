@@ -159,6 +159,24 @@ def test_without_the_lock_no_fence_and_no_wait_is_shown() -> None:
     assert len(bars(page)) == 2
 
 
+def test_a_close_up_explains_the_lines_of_a_process() -> None:
+    record = small_record()
+    assert "each process has one line." in draw(record)
+    tasks = Process("Python threads", [update(100, 110, 120, 1, 1001), update(105, 131, 141, 3, 3)])
+    text = "each process has up to 2 lines: one for each thread or task that"
+    assert f"{text} waits for the lock or holds it." in draw(replace(record, processes=[tasks]))
+    assert f"{text} is at work." in draw(replace(record, locked=False, processes=[tasks, tasks]))
+
+
+def test_a_narrow_screen_shows_neither_numbers_in_bars_nor_a_sentence_about_them() -> None:
+    page = draw(small_record())
+    sentence = "The number in a bar is what the update wrote to the counter."
+    assert page.count(sentence) == page.count(f'<span class="wide"> {sentence}') > 0
+    [narrow] = re.findall(r"@media \(max-width: 700px\) \{(.*?\})\s*\}", page, re.DOTALL)
+    assert ".held { font-size: 0 }" in narrow
+    assert re.search(r"\.wide,[^{]*\{ display: none \}", narrow)
+
+
 def test_text_is_escaped() -> None:
     hostile = "<script>alert('\"&')</script>"
     error = {"asked": 0, "at": 900 * MS, "error": hostile}

@@ -46,8 +46,12 @@ _CLIENT = {
 """For each language, a pattern of the line that imports the client. A block with such a line begins
 a new program."""
 
-_INSTALLATION = re.compile(r"(pip3?|npm|cargo|uv|apt-get|brew) (install|add) .*")
-"""Installation commands. They are not run here, but by tests/packages in a sandbox."""
+_INSTALLATION = re.compile(
+    r"(pip3?|npm|cargo|uv|apt-get|brew) (install|add) .*"
+    r"|python3 -m venv venv|\. venv/bin/activate|cargo new orders|cd orders"
+)
+"""Commands that install something, or create the place for it. They are not run here, but by
+tests/packages."""
 
 
 class DocumentError(Exception):

@@ -24,19 +24,20 @@ TSC = [
 ]
 
 _NODE = re.compile(
-    r"(?<=redis://)(?P<user>[^/@\s\"']*@)?(10\.0\.0\.(?P<number>[1-5])|127\.0\.0\.1)"
-    r"(:6379)?(?![\d.:])"
+    r"(?<=redis://)(?P<user>[^/@\s\"']*@)?"
+    r"(10\.0\.0\.(?P<number>[1-5])(:6379)?|127\.0\.0\.1(:(?P<port>6379|6380|6381))?)(?![\d.:])"
 )
 
 
 def on_real_nodes(code: str, servers: Servers) -> str:
     """Replaces the addresses of nodes in the code with those of the servers.
 
-    10.0.0.1 to 10.0.0.5 are the servers in order, and 127.0.0.1 is the first one.
+    10.0.0.1 to 10.0.0.5 are the servers in order, and so are the ports 6379 to 6381 of 127.0.0.1.
     """
 
     def real(match: re.Match[str]) -> str:
-        server = servers[int(match["number"] or 1) - 1]
+        local = int(match["port"] or 6379) - 6378
+        server = servers[int(match["number"] or local) - 1]
         return f"{match['user'] or ''}127.0.0.1:{server.port}"
 
     return _NODE.sub(real, code)

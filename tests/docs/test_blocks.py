@@ -181,5 +181,13 @@ def test_addresses_of_nodes_are_replaced(servers: Servers) -> None:
         f"redis://127.0.0.1:{first},redis://app:secret@127.0.0.1:{second}/1"
         f" redis://127.0.0.1:{first} 10.0.0.1"
     )
-    for other in ["redis://10.0.0.12", "redis://10.0.0.1:6380", "redis://10.0.0.9"]:
+    assert on_real_nodes("redis://127.0.0.1,redis://127.0.0.1:6380", servers) == (
+        f"redis://127.0.0.1:{first},redis://127.0.0.1:{second}"
+    )
+    for other in [
+        "redis://10.0.0.12",
+        "redis://10.0.0.1:6380",
+        "redis://10.0.0.9",
+        "redis://127.0.0.1:6382",
+    ]:
         assert on_real_nodes(other, servers) == other

@@ -10,12 +10,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from docs.blocks import ROOT, Copy, copies, name, pages
+from docs.blocks import PACKAGES, ROOT, Copy, copies, name, pages
 from docs.files import is_current, update
 
 COPIES = [copy for page in pages() for copy in copies(page)]
 EXAMPLES = ["apscheduler", "bullmq", "celery", "cron", "django", "express", "fastapi", "fastify"]
 EXAMPLES += ["leader-election", "nestjs", "node-cron", "once", "semaphores", "worker"]
+START = [ROOT / path for path in ("README.md", "docs/index.md", "docs/getting-started.md")]
 FILE = "demo/worker.py"
 TEXT = (Path(__file__).resolve().parents[2] / FILE).read_text()
 INDENTED = re.search(r"(?:^    .+\n){2,}", TEXT, re.MULTILINE)
@@ -41,6 +42,15 @@ def test_a_page_can_be_read_without_the_site(page: Path) -> None:
     for number, line in enumerate(page.read_text().splitlines(), start=1):
         assert "--8<--" not in line, f"{name(page)}:{number} includes a file"
         assert not line.startswith(":::"), f"{name(page)}:{number} is a directive"
+
+
+@pytest.mark.parametrize("page", [*START, *PACKAGES], ids=name)
+def test_a_quick_start_names_only_servers_that_its_reader_has(page: Path) -> None:
+    assert "10.0.0." not in page.read_text()
+
+
+def test_the_readme_has_at_most_1000_words() -> None:
+    assert len(START[0].read_text().split()) <= 1_000
 
 
 @pytest.mark.parametrize(

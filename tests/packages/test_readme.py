@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def block(language: str, after: str) -> str:
     return match[1]
 
 
+def run(*command: str, cwd: Path, env: Mapping[str, str]) -> str:
+    """Runs a program that must succeed, and returns what it prints."""
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "language", "program"),
     [("python", "python", "start.py"), ("node", "js", "start.mjs")],
@@ -37,29 +45,48 @@ def test_the_quick_start_of_the_readme_holds_a_lock(
     start_servers: Callable[..., Servers],
     tmp_path: Path,
 ) -> None:
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     (tmp_path / "quorlock" / "build").mkdir(parents=True)
     (tmp_path / "quorlock" / "build" / "packages").symlink_to(packages)
     environment = {
         **os.environ,
-        "PATH": f"{tmp_path / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(
+            [f"{tmp_path}/venv/bin", str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),
         "npm_config_registry": npm_registry,
     }
 
-    def run(*command: str) -> str:
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
     install = block("sh", f"<!-- install {name} -->")
     assert "quorlock" in install
-    run("bash", "-euc", install)
+    run("bash", "-euc", install, cwd=tmp_path, env=environment)
     [url] = start_servers(1).urls
     code = block(language, f"<!-- install {name} -->")
     (tmp_path / program).write_text(code.replace("redis://127.0.0.1:6379", url))
-    printed = run("python" if language == "python" else "node", program)
+    command = "python" if language == "python" else "node"
+    printed = run(command, program, cwd=tmp_path, env=environment)
+    assert re.fullmatch(r"held; write with fence \d{16}\n", printed)
+
+
+def test_the_rust_quick_start_of_the_readme_holds_a_lock(
+    start_servers: Callable[..., Servers], tmp_path: Path
+) -> None:
+    install = block("sh", "<!-- install rust -->")
+    if "--path" not in install:
+        pytest.skip("the crate of this commit is not published yet")
+    (tmp_path / "quorlock").symlink_to(ROOT)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "readme"
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
+    run("bash", "-euc", install, cwd=tmp_path, env=environment)
+
+    # The same versions of dependencies as in the workspace, which are downloaded already.
+    project = tmp_path / "orders"
+    shutil.copy(ROOT / "Cargo.lock", project)
+    environment["CARGO_NET_OFFLINE"] = "true"
+    [url] = start_servers(1).urls
+    program = block("rust", "<!-- install rust -->")
+    assert program.startswith("// src/main.rs\n")
+    (project / "src" / "main.rs").write_text(program.replace("redis://127.0.0.1:6379", url))
+    command = block("sh", "// src/main.rs")
+    printed = run("bash", "-euc", command, cwd=project, env=environment)
     assert re.fullmatch(r"held; write with fence \d{16}\n", printed)
 
 

@@ -159,19 +159,31 @@ def results(**medians: float) -> dict[str, Any]:
         "rust": RUST,
         "floor": FLOOR,
         "plain": FLOOR_PLAIN,
-        "peer": "pottery",
+        "peer": "redlock-py",
+        "asyncio_peer": "aioredlock",
         "python": PYTHON,
+        "asyncio": ASYNCIO,
     }
     found = {names[short]: {"median": figure} for short, figure in medians.items()}
     kinds = {
         RUST: "quorlock",
         FLOOR: "floor",
         FLOOR_PLAIN: "floor",
-        "pottery": "peer",
+        "redlock-py": "peer",
+        "aioredlock": "peer",
         PYTHON: "quorlock",
+        ASYNCIO: "quorlock",
     }
+    asynchronous = ("aioredlock", ASYNCIO)
     return {
-        "contenders": {name: {"kind": kind, "language": "Python"} for name, kind in kinds.items()},
+        "contenders": {
+            name: {
+                "kind": kind,
+                "language": "Python",
+                "form": "async" if name in asynchronous else "sync",
+            }
+            for name, kind in kinds.items()
+        },
         "one at a time": {"5": found},
         "in flight": {"1": {}, "8": {}, "64": {}},
         "faults": {"one frozen": {"healthy": found, "faulty": {}}},
@@ -198,11 +210,12 @@ def test_a_goal_without_a_measurement_is_neither_met_nor_missed() -> None:
     assert goal(results(rust=100.0), "Rust, one cycle at a time", "rslock").met is None
 
 
-def test_peers_are_represented_by_the_fastest() -> None:
-    found = goal(
-        results(python=100.0, peer=500.0), "Python, one cycle at a time", "fastest Python peer"
-    )
-    assert (found.measured, found.met) == ("5.00 times", True)
+def test_python_is_compared_with_the_fastest_peer_of_the_same_form() -> None:
+    found = results(python=100.0, asyncio=200.0, peer=500.0, asyncio_peer=300.0)
+    threads = goal(found, "Python, one cycle at a time", "fastest Python peer without asyncio")
+    assert (threads.measured, threads.met) == ("5.00 times", True)
+    tasks = goal(found, "asyncio, one cycle at a time", "fastest Python peer with asyncio")
+    assert (tasks.measured, tasks.met) == ("1.50 times", False)
 
 
 @pytest.mark.parametrize(("python", "met"), [(130.0, True), (131.0, False)])
