@@ -203,7 +203,6 @@ impl<T> Pending<T> {
     /// # Panics
     ///
     /// If the operation panicked, or if it was started before this process was forked.
-    #[must_use = "the result of an acquire is a lease, and dropping it releases it"]
     pub fn block(mut self) -> T {
         loop {
             if let Some(value) = self.block_for(Duration::MAX) {
