@@ -30,7 +30,6 @@ def page(
 ) -> str:
     parts = [
         _introduction(figures),
-        _goals(figures),
         _one_at_a_time(figures),
         _in_flight(figures),
         _servers(figures),
@@ -44,6 +43,7 @@ def page(
         *([shared_section(shared)] if shared else []),
         *([semaphores_section(semaphores)] if semaphores else []),
         *([serve_section(serve)] if serve else []),
+        _goals(figures),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -73,6 +73,12 @@ def _introduction(figures: Figures) -> str:
         [
             "# Performance",
             "<!-- Written by bench/report.py from bench/results.json: `make bench`. -->",
+            "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
+            _lines(
+                "The picture shows how long one acquire and one release of a free lock take, one",
+                "after the other, on five nodes: the shorter, the better. For its figures, see",
+                "[One at a time](#one-at-a-time).",
+            ),
             _lines(
                 "This page compares the cost of quorlock with the cost of raw sockets and of",
                 "other libraries. All servers and clients run on one machine and communicate",
@@ -81,7 +87,8 @@ def _introduction(figures: Figures) -> str:
             _lines(
                 "**Compare the ratios, not the times.** The times depend on the machine, and",
                 "loopback is faster than any network. `make bench` repeats the measurement. For",
-                "the method, see [bench/README.md](../bench/README.md).",
+                "the method, see [bench/README.md](../bench/README.md). For what quorlock aims at,",
+                "see [the goals](#goals).",
             ),
             "\n".join(
                 [
@@ -151,9 +158,8 @@ def _one_at_a_time(figures: Figures) -> str:
                 "In this measurement, one loop runs one cycle after another. *CPU* is the CPU",
                 "time that the client process uses per cycle. *Times floor* is the median divided",
                 "by the median of the floor. *Times plain floor* is the median divided by that of",
-                "the plain floor.",
+                "the plain floor. The picture is [at the top](#performance).",
             ),
-            "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
             table(columns, rows),
             "The next table shows the median latency of one cycle for different numbers of nodes."
             " N is the number of nodes. A dash means that the library was not measured with that"

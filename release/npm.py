@@ -20,6 +20,8 @@ from home import home
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "bindings-node"
+SKILL = ".agents/skills/quorlock/SKILL.md"
+"""The skill file for coding agents. Its source is in the Python package, which contains it too."""
 ADDON_FILES = ["quorlock.node", "LICENSE-THIRD-PARTY"]
 SHARED = ["version", "license", "homepage", "repository", "bugs", "engines"]
 """The fields that are the same in the manifests of all packages."""
@@ -40,13 +42,14 @@ def platforms() -> dict[str, dict[str, str]]:
     return found
 
 
-def write(directory: Path, manifest: dict[str, Any], readme: str, files: list[Path]) -> None:
-    """Writes the directory of one package."""
+def write(directory: Path, manifest: dict[str, Any], readme: str, files: dict[str, Path]) -> None:
+    """Writes the directory of one package. `files` has the source of each file in it."""
     directory.mkdir(parents=True)
     (directory / "package.json").write_text(json.dumps(manifest, indent=2) + "\n")
     (directory / "README.md").write_text(readme, encoding="utf-8")
-    for file in [ROOT / "LICENSE", *files]:
-        shutil.copy(file, directory)
+    for name, source in {"LICENSE": ROOT / "LICENSE", **files}.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, directory / name)
 
 
 def main_manifest() -> dict[str, Any]:
@@ -86,12 +89,13 @@ def main() -> None:
         raise SystemExit(f"no addon for {', '.join(sorted(missing))}")
     shutil.rmtree(arguments.out, ignore_errors=True)
     manifest = main_manifest()
-    files = [SOURCES / name for name in manifest["files"]]
+    files = {name: SOURCES / name for name in manifest["files"]}
+    files[SKILL] = ROOT / "bindings-python" / "python" / "quorlock" / SKILL
     readme = (SOURCES / "README.md").read_text(encoding="utf-8")
     write(arguments.out / "quorlock", manifest, readme, files)
     for platform in sorted(given):
         name = f"{home().scope}/{platform}"
-        files = [arguments.addons / platform / file for file in ADDON_FILES]
+        files = {file: arguments.addons / platform / file for file in ADDON_FILES}
         readme = README.format(name=name, platform=platform)
         write(arguments.out / platform, platform_manifest(platform), readme, files)
 

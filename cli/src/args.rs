@@ -28,7 +28,7 @@ Exit status:
   125     any other failure
   126     run: the command cannot be run
   127     run: the command does not exist
-  128+n   run, acquire, watch, bench: ended by signal n
+  128+n   run, acquire, watch, list --watch, bench: ended by signal n
 In all other cases, run exits with the status of its command.";
 
 const RUN_AFTER_HELP: &str = "\
@@ -348,6 +348,12 @@ pub(crate) struct List {
     /// The most resources to show
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) limit: u16,
+    /// Show the resources as they change, as `quorlock watch` does, until it is interrupted
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// With --watch: the time between two queries
+    #[arg(long, short, value_name = "DURATION", default_value = "1s", requires = "watch", value_parser = duration::parse)]
+    pub(crate) interval: OptionValue,
 }
 
 /// Show who holds locks, as it changes, until it is interrupted. Changes nothing

@@ -50,6 +50,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
         command,
         Command::Run(_)
             | Command::Acquire(_)
+            | Command::List(args::List { watch: true, .. })
             | Command::Watch(_)
             | Command::Bench(_)
             | Command::Serve(_)

@@ -6,10 +6,13 @@ use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output};
 use crate::status::{expiry, held_for, holder};
+use crate::watch;
 use quorlock::{Client, State, Status, printable};
 
 /// The number of resources to query at the same time.
 const AT_ONCE: usize = 16;
+/// What is said if there may be more resources than `--limit`.
+pub(crate) const MORE: &str = "there may be more: narrow the prefix, or set a higher --limit";
 /// The longest text in a column of the table, in characters.
 const WIDEST: usize = 48;
 
@@ -18,6 +21,9 @@ pub(crate) async fn list(
     wanted: &args::List,
     output: &Output,
 ) -> Result<u8, Failure> {
+    if wanted.watch {
+        return watch::list(nodes, wanted, output).await;
+    }
     let client = client(nodes)?;
     let prefix = wanted.prefix.as_deref().unwrap_or_default();
     let (names, is_cut) = client.list(prefix, wanted.limit.into()).await?;
@@ -29,16 +35,22 @@ pub(crate) async fn list(
         output.print_json(&all)?;
     } else if !all.is_empty() {
         output.print(table(&all, output))?;
-    } else if prefix.is_empty() {
-        output.note("no resource is held");
     } else {
-        output
-            .note(format_args!("no resource whose name begins with {} is held", printable(prefix)));
+        output.note(nothing_held(prefix));
     }
     if is_cut {
-        output.note("there may be more: narrow the prefix, or set a higher --limit");
+        output.note(MORE);
     }
     Ok(exit::OK)
+}
+
+/// Says that no resource whose name begins with `prefix` is held.
+pub(crate) fn nothing_held(prefix: &str) -> String {
+    if prefix.is_empty() {
+        "nothing is held".to_owned()
+    } else {
+        format!("nothing whose name begins with {} is held", printable(prefix))
+    }
 }
 
 /// Queries the status of each resource, several at the same time.

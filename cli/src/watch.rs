@@ -1,36 +1,70 @@
-//! `quorlock watch`: shows who holds locks, as it changes. On a terminal it is a table that is drawn again; elsewhere
-//! it is a line for each change.
+//! `quorlock watch` and `quorlock list --watch`: show who holds locks, as it changes. On a terminal they draw a table
+//! again and again; elsewhere they print a line for each change.
 
 use crate::args::{self, Nodes};
 use crate::connect::client;
 use crate::duration::{self, show};
 use crate::exit;
-use crate::list::{statuses, table};
+use crate::list::{MORE, nothing_held, statuses, table};
 use crate::output::{Failure, Output, json};
 use crate::signals::Signals;
 use crate::status::{holder, waiters};
-use quorlock::{Client, ErrorCode, State, Status, printable};
+use quorlock::{Client, ErrorCode, OptionValue, State, Status, printable};
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The most resources to watch if none are named.
+/// The most resources that `quorlock watch` shows if none are named.
 const MOST: usize = 1000;
+
+/// Which resources to show.
+enum Shown<'a> {
+    Named(&'a [String]),
+    /// All that are held and whose names begin with `prefix`, `limit` at most.
+    Held {
+        prefix: &'a str,
+        limit: usize,
+    },
+}
 
 pub(crate) async fn watch(
     nodes: &Nodes,
     wanted: &args::Watch,
     output: &Output,
 ) -> Result<u8, Failure> {
+    let shown = match &*wanted.resources {
+        [] => Shown::Held { prefix: "", limit: MOST },
+        names => Shown::Named(names),
+    };
+    show_until_signal(nodes, &shown, &wanted.interval, output).await
+}
+
+/// Runs `quorlock list --watch`.
+pub(crate) async fn list(
+    nodes: &Nodes,
+    wanted: &args::List,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let prefix = wanted.prefix.as_deref().unwrap_or_default();
+    let shown = Shown::Held { prefix, limit: wanted.limit.into() };
+    show_until_signal(nodes, &shown, &wanted.interval, output).await
+}
+
+async fn show_until_signal(
+    nodes: &Nodes,
+    shown: &Shown<'_>,
+    interval: &OptionValue,
+    output: &Output,
+) -> Result<u8, Failure> {
     let client = client(nodes)?;
-    let interval = duration::of(&wanted.interval).filter(|interval| !interval.is_zero());
+    let interval = duration::of(interval).filter(|interval| !interval.is_zero());
     let interval =
         interval.ok_or_else(|| Failure::Usage("--interval must be longer than 0".to_owned()))?;
     let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
     let ended = tokio::select! {
         signal = signals.end() => Ok(exit::SIGNAL + signal),
-        ended = follow(&client, &wanted.resources, interval, output) => ended,
+        ended = follow(&client, shown, interval, output) => ended,
     };
     client.close().await;
     ended
@@ -39,30 +73,37 @@ pub(crate) async fn watch(
 /// Shows the locks until that fails, or the reader has closed the pipe.
 async fn follow(
     client: &Client,
-    resources: &[String],
+    shown: &Shown<'_>,
     interval: Duration,
     output: &Output,
 ) -> Result<u8, Failure> {
     let is_live = !output.json && io::stdout().is_terminal();
-    let (mut seen, mut complaint) = (Seen::default(), String::new());
+    let (mut seen, mut said) = (Seen::default(), String::new());
     loop {
         let mut printed = Ok(());
-        let trouble = match look(client, resources, &seen).await {
-            Ok(all) if is_live => {
-                let text = draw(&all, interval, output);
+        let message = match look(client, shown, &seen).await {
+            Ok(Found { all, is_cut }) if is_live => {
+                let text = draw(&all, is_cut, shown, interval, output);
                 printed = output.redraw_aside(&text).await;
                 String::new()
             }
-            Ok(all) => {
+            Ok(Found { all, is_cut }) => {
                 let lines: String =
                     all.iter().filter_map(|status| seen.line(status, output)).collect();
                 if !lines.is_empty() {
                     printed = output.try_print_aside(&lines).await;
                 }
-                if resources.is_empty() {
-                    seen.0.retain(|_, before| before.state != State::Free);
+                match shown {
+                    Shown::Named(_) => String::new(),
+                    Shown::Held { prefix, .. } => {
+                        seen.0.retain(|_, before| before.state != State::Free);
+                        match () {
+                            () if seen.0.is_empty() => nothing_held(prefix),
+                            () if is_cut => MORE.to_owned(),
+                            () => String::new(),
+                        }
+                    }
                 }
-                String::new()
             }
             // An outage may pass.
             Err(Failure::Quorlock(error)) if error.code() == ErrorCode::NoQuorum => {
@@ -75,33 +116,61 @@ async fn follow(
             Err(error) => return Err(Failure::own("the locks cannot be shown", &error)),
             Ok(()) => {}
         }
-        if !trouble.is_empty() && trouble != complaint {
-            output.note(&trouble);
+        if !message.is_empty() && message != said {
+            output.note(&message);
         }
-        complaint = trouble;
+        said = message;
         sleep(interval).await;
     }
 }
 
+/// What one query found.
+struct Found {
+    all: Vec<Status>,
+    /// Whether there may be more resources than the limit.
+    is_cut: bool,
+}
+
 /// Returns the status of the named resources. Without names, of all that are held, and of those seen before.
-async fn look(client: &Client, resources: &[String], seen: &Seen) -> Result<Vec<Status>, Failure> {
-    if !resources.is_empty() {
-        return statuses(client, resources).await;
-    }
-    let (mut names, _) = client.list("", MOST).await?;
+async fn look(client: &Client, shown: &Shown<'_>, seen: &Seen) -> Result<Found, Failure> {
+    let (prefix, limit) = match *shown {
+        Shown::Named(names) => {
+            return Ok(Found { all: statuses(client, names).await?, is_cut: false });
+        }
+        Shown::Held { prefix, limit } => (prefix, limit),
+    };
+    let (mut names, is_cut) = client.list(prefix, limit).await?;
     names.extend(seen.0.keys().cloned());
     names.sort_unstable();
     names.dedup();
-    statuses(client, &names).await
+    let mut all = statuses(client, &names).await?;
+    // Released since it was listed, or left on a minority by an attempt that failed.
+    all.retain(|status| status.state != State::Free || seen.0.contains_key(&status.resource));
+    Ok(Found { all, is_cut })
 }
 
 /// Returns what the terminal shows: as many rows as it has room for.
-fn draw(all: &[Status], interval: Duration, output: &Output) -> String {
-    let room = height().saturating_sub(4).max(1);
+fn draw(
+    all: &[Status],
+    is_cut: bool,
+    shown: &Shown<'_>,
+    interval: Duration,
+    output: &Output,
+) -> String {
+    let room = height().saturating_sub(5).max(1);
     let left_out = all.len().saturating_sub(room);
-    let more = if left_out > 0 { format!("… and {left_out} more\n") } else { String::new() };
-    let title = format!("every {}; Ctrl-C ends", show(interval));
-    format!("{title}\n\n{}{more}", table(&all[..all.len() - left_out], output))
+    let mut text = format!("every {}; Ctrl-C ends\n\n", show(interval));
+    match shown {
+        Shown::Held { prefix, .. } if all.is_empty() => text += &(nothing_held(prefix) + "\n"),
+        _ => text += &table(&all[..all.len() - left_out], output),
+    }
+    if left_out > 0 {
+        text += &format!("… and {left_out} more\n");
+    }
+    if is_cut {
+        text += &format!("{MORE}\n");
+    }
+    text
 }
 
 /// Returns the number of lines of the terminal.

@@ -35,7 +35,11 @@ def test_list_shows_held_resources_and_no_other_keys(
 ) -> None:
     done = quorlock.run("list")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "quorlock: no resource is held\n"
+    assert done.stderr == "quorlock: nothing is held\n"
+    assert listed(quorlock) == []
+    done = quorlock.run("list", "orders:")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "quorlock: nothing whose name begins with orders: is held\n"
 
     store(servers, "orders:1", secrets.token_hex(20))
     named = f"{secrets.token_hex(20)};web-7:4121"
@@ -146,11 +150,12 @@ def test_watch_prints_a_line_for_each_change(quorlock: CommandLine, servers: Ser
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.parametrize(("command", "flags"), [("watch", []), ("list", ["--watch"])])
 def test_watch_without_names_shows_all_that_are_held(
-    quorlock: CommandLine, servers: Servers
+    quorlock: CommandLine, servers: Servers, command: str, flags: list[str]
 ) -> None:
     steal(servers, "text")
-    process = quorlock.start("watch", "-i", "20ms", "--json")
+    process = quorlock.start(command, *flags, "-i", "20ms", "--json")
     for name in ["a", "b"]:
         store(servers, name, secrets.token_hex(20))
         status = json.loads(line(process))
@@ -165,8 +170,8 @@ def test_watch_without_names_shows_all_that_are_held(
 
 
 def test_watch_goes_on_after_an_outage(quorlock: CommandLine, servers: Servers) -> None:
-    process = quorlock.start("watch", "-i", "20ms", *SOON, "--node-timeout", "50ms")
     store(servers, "a", secrets.token_hex(20))
+    process = quorlock.start("watch", "-i", "20ms", *SOON, "--node-timeout", "50ms")
     assert line(process).startswith("a: held")
     frozen = [servers[0], servers[1]]
     for server in frozen:
@@ -180,3 +185,48 @@ def test_watch_goes_on_after_an_outage(quorlock: CommandLine, servers: Servers) 
         pass
     process.send_signal(signal.SIGINT)
     assert finish(process).returncode == 130
+
+
+def test_list_watch_prints_a_line_for_each_change_of_names_with_the_prefix(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    store(servers, "invoices:1", secrets.token_hex(20))
+    process = quorlock.start("list", "--watch", "--interval", "20ms", "orders:")
+    assert process.stderr
+    note = "quorlock: nothing whose name begins with orders: is held\n"
+    assert process.stderr.readline() == note
+    store(servers, "orders:1", f"{secrets.token_hex(20)};web-7:4121")
+    # The nodes are not changed at the same moment, so the resource may be contested in between.
+    while (changed := line(process)) != "orders:1: held by web-7:4121":
+        assert changed.startswith("orders:1: contested")
+    for server in servers:
+        server.command("DEL", "orders:1")
+    while line(process) != "orders:1: free":
+        pass
+    assert process.stderr.readline() == note
+    process.send_signal(signal.SIGINT)
+    done = finish(process)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_list_watch_says_that_the_limit_leaves_resources_out(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    for name in ["a", "b"]:
+        store(servers, name, secrets.token_hex(20))
+    process = quorlock.start("list", "--watch", "--limit", "1", "-i", "20ms")
+    assert process.stderr
+    assert line(process).startswith("a: held") or line(process).startswith("b: held")
+    assert "there may be more" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert finish(process).returncode == 128 + signal.SIGTERM
+
+
+def test_list_without_watch_has_no_interval(quorlock: CommandLine) -> None:
+    done = quorlock.run("list", "--interval", "1s")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "--watch" in done.stderr
+    for flag in ["--interval", "-i"]:
+        done = quorlock.run("list", "--watch", flag, "0")
+        assert (done.returncode, done.stdout) == (64, "")
+        assert "--interval must be longer than 0" in done.stderr

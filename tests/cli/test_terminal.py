@@ -196,3 +196,21 @@ def test_watch_draws_a_table_until_it_is_interrupted(shell: Shell, servers: Serv
     shell.expect("web-7:4121")
     shell.type("\x03")
     shell.expect_status(130)
+
+
+def test_list_watch_draws_what_is_held_until_it_is_interrupted(
+    shell: Shell, servers: Servers
+) -> None:
+    shell.quorlock("list --watch --interval 20ms orders:")
+    assert "RESOURCE" not in shell.expect("nothing whose name begins with orders: is held")
+    for server in servers:
+        server.command("SET", "other", f"{'0' * 40};web-1:1", "PX", 600_000)
+        server.command("SET", "orders:1", f"{'0' * 40};web-7:4121", "PX", 600_000)
+    shell.expect("FREE IN")
+    shell.expect("\x1b[33mheld\x1b[0m")
+    assert "web-1" not in shell.expect("web-7:4121")
+    for server in servers:
+        server.command("DEL", "orders:1")
+    shell.expect("nothing whose name begins with orders: is held")
+    shell.type("\x03")
+    shell.expect_status(130)

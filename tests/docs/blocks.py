@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = [ROOT / part / "README.md" for part in ("bindings-node", "bindings-python", "core")]
 """The pages that are shown by package registries."""
 
+SKILL = ROOT / "bindings-python/python/quorlock/.agents/skills/quorlock/SKILL.md"
+"""The skill file for coding agents, which the wheel and the npm package contain."""
+
 PROGRAMS = ("python", "js", "ts", "sh", "rust")
 NO_PROGRAMS = (
     *("text", "console", "yaml", "toml", "json", "lua", "sql", "ini"),
@@ -137,7 +140,7 @@ def name(page: Path) -> str:
 
 def pages() -> list[Path]:
     """Returns the pages whose blocks are tested."""
-    return [ROOT / "README.md", *PACKAGES, *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *PACKAGES, SKILL, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> list[Block]:

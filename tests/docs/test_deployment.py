@@ -215,6 +215,89 @@ def test_kubernetes_never_takes_two_pods_at_once() -> None:
     assert guard == f"{GUARD}s"
 
 
+MANIFESTS = [*sorted(NODES.parent.glob("*.yaml")), ROOT / "examples" / "serve" / "sidecar.yaml"]
+
+
+def pods(file: Path) -> Iterator[Any]:
+    """Returns the specification of each pod in a Kubernetes manifest."""
+    for each in documents(file.read_text()):
+        if each["kind"] == "Pod":
+            yield each["spec"]
+        elif each["kind"] in ("Deployment", "StatefulSet"):
+            yield each["spec"]["template"]["spec"]
+
+
+def broken_rules(pod: Any) -> list[str]:
+    """Returns the rules of Pod Security "restricted" that a pod breaks, for the fields that the
+    examples may have."""
+    broken = [name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
+    broken += [
+        f"volume {volume['name']}"
+        for volume in pod.get("volumes", [])
+        if not volume.keys() - {"name"} <= {"configMap", "secret", "emptyDir", "projected"}
+    ]
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        own = container.get("securityContext", {})
+        both = {**pod.get("securityContext", {}), **own}
+        rules = {
+            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
+            "capabilities": own.get("capabilities") == {"drop": ["ALL"]},
+            "hostPort": not any("hostPort" in port for port in container.get("ports", [])),
+            "privileged": not own.get("privileged"),
+            "runAsNonRoot": both.get("runAsNonRoot") is True,
+            "runAsUser": both.get("runAsUser") != 0,
+            "seccompProfile": both.get("seccompProfile") == {"type": "RuntimeDefault"},
+        }
+        broken += [f"{container['name']}: {name}" for name, is_kept in rules.items() if not is_kept]
+    return broken
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+def test_pods_comply_with_pod_security_restricted(file: Path) -> None:
+    every = list(pods(file))
+    assert every
+    assert [broken_rules(pod) for pod in every] == [[]] * len(every)
+
+
+def test_a_pod_that_breaks_pod_security_restricted_is_found() -> None:
+    text = NODES.read_text()
+    for line in (
+        "allowPrivilegeEscalation: false",
+        'drop: ["ALL"]',
+        "runAsNonRoot: true",
+        "type: RuntimeDefault",
+    ):
+        assert text.count(line) == 1
+        without = text.replace(line, "x: 1")
+        (spec,) = (
+            each["spec"]["template"]["spec"]
+            for each in documents(without)
+            if each["kind"] == "StatefulSet"
+        )
+        assert len(broken_rules(spec)) == 1, line
+
+
+def test_only_clients_reach_the_nodes_and_the_nodes_reach_nobody() -> None:
+    namespace, policy = found(NODES, "Namespace"), found(NODES, "NetworkPolicy")
+    assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+    stateful = found(NODES, "StatefulSet")
+    assert policy["metadata"]["namespace"] == namespace["metadata"]["name"]
+    assert stateful["metadata"]["namespace"] == namespace["metadata"]["name"]
+    labels = stateful["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"] == {
+        "podSelector": {"matchLabels": labels},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [
+            {
+                "from": [{"namespaceSelector": {"matchLabels": {"quorlock": "client"}}}],
+                "ports": [{"protocol": "TCP", "port": 6379}],
+            }
+        ],
+    }
+    client = found(APP, "Deployment")["metadata"]["namespace"]
+    assert f"kubectl label namespace {client} quorlock=client" in KUBERNETES.read_text()
+
+
 def test_no_liveness_probe_uses_quorlock() -> None:
     texts = [file.read_text() for file in FILES]
     for page in sorted((ROOT / "docs").rglob("*.md")):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "site"))
 
 import links as checking
-from docs.blocks import PACKAGES, name
+import llms
+from docs.blocks import PACKAGES, SKILL, name
 from rewriting import ROOT, links, pipes, tabs
 
 REPOSITORY = "https://example.com/us/it"
@@ -104,3 +107,72 @@ def test_broken_links_of_the_site_are_reported(
     monkeypatch.setattr(checking, "SITE", tmp_path)
     assert checking.main(everything=False) == is_broken
     assert (f"a.html: {link}" in capsys.readouterr().out) == is_broken
+
+
+def navigation(*files: Path) -> list[Any]:
+    """Returns a navigation as MkDocs makes it: a page, and a section with the other pages."""
+    pages = [
+        SimpleNamespace(
+            is_page=True,
+            is_section=False,
+            title=file.stem.title(),
+            url=f"{file.stem}.html",
+            file=SimpleNamespace(abs_src_path=str(file)),
+        )
+        for file in files
+    ]
+    link = SimpleNamespace(is_page=False, is_section=False)
+    children = [link, *pages[1:]]
+    section = SimpleNamespace(is_page=False, is_section=True, title="Start", children=children)
+    return [pages[0], section]
+
+
+def test_llms_txt_has_the_first_sentence_of_each_page(tmp_path: Path) -> None:
+    texts = {
+        "a": "# A\n\n![x](x.svg)\n\n<!-- no -->\n`A` is [a\npage](b.md). It is short.\n",
+        "b": "# B\n\n```sh\ncode\n```\n\n- no\n\nb 1.5: two\n\nthree.\n",
+    }
+    for stem, text in texts.items():
+        (tmp_path / f"{stem}.md").write_text(text)
+    nav = navigation(tmp_path / "a.md", tmp_path / "b.md")
+    pages = list(llms.entries(nav))
+    assert llms.index("q", "A lock", "https://example.com/", pages).splitlines() == [
+        "# q",
+        "",
+        "> A lock",
+        "",
+        "## Overview",
+        "",
+        "- [A](https://example.com/a.html): `A` is a page.",
+        "",
+        "## Start",
+        "",
+        "- [B](https://example.com/b.html): b 1.5: two",
+    ]
+
+
+def test_llms_full_txt_has_the_pages_without_comments() -> None:
+    pages = list(llms.entries(navigation(ROOT / "docs" / "faq.md", ROOT / "docs" / "packages.md")))
+    text = llms.full(REPOSITORY, "", pages)
+    assert text.startswith("Source: faq.html\n\n# ")
+    assert "\n\n---\n\nSource: packages.html\n\n# " in text
+    assert "<!--" not in text
+    assert "](../" not in text
+    for page in pages:
+        headings = [line for line in page.file.read_text().splitlines() if line.startswith("## ")]
+        assert headings
+        for heading in headings:
+            assert f"\n{heading}\n" in text
+
+
+def test_every_page_has_a_summary() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert len(llms.summary(page.read_text()).split()) >= 4, page
+
+
+def test_the_skill_file_is_short_and_named_as_its_directory() -> None:
+    head, *lines = SKILL.read_text().splitlines()
+    assert (head, lines[0]) == ("---", f"name: {SKILL.parent.name}")
+    assert lines[1].startswith("description: ")
+    assert lines[2] == "---"
+    assert len(lines) < 60

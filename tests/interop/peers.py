@@ -50,6 +50,7 @@ PEERS = [
     Peer("aioredlock", PYTHON),
     Peer("redlock-4", NODE),
     Peer("redlock-5", NODE),
+    Peer("redlock-universal", NODE),
     Peer("redis-semaphore", NODE, prefix="mutex:"),
     Peer("rslock", RUST),
     Peer("redsync", GO),

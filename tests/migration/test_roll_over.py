@@ -69,6 +69,7 @@ def two_of(library: str, ecosystem: Ecosystem, **options: Any) -> Fleet:
 FLEETS = [
     two_of("redlock-4", NODE),
     two_of("redlock-5", NODE),
+    two_of("redlock-universal", NODE),
     two_of("redis-semaphore", NODE, prefix="mutex:"),
     two_of("redlock-py", PYTHON),
     two_of("pottery", PYTHON, prefix="redlock:"),

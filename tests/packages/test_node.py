@@ -10,6 +10,7 @@ from pathlib import Path
 
 import npm
 import pytest
+from docs.blocks import SKILL
 from home import home
 from packages.mistakes import MISTAKES, check, with_server
 from packages.sandboxes import ROOT, Sandbox, new_project, quick_start
@@ -60,7 +61,8 @@ def test_the_main_package_has_only_the_needed_files(packages: Path) -> None:
     for conditions in manifest["imports"].values():
         declared += [path.removeprefix("./") for path in conditions.values()]
     needed = {file for name in declared for file in imported(files, name)}
-    assert set(files) == needed | {"package.json", "README.md", "LICENSE"}
+    assert set(files) == needed | {"package.json", "README.md", "LICENSE", npm.SKILL}
+    assert files[npm.SKILL] == SKILL.read_bytes()
 
 
 def test_a_platform_package_has_the_addon_and_its_licences(packages: Path) -> None:

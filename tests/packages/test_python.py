@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from docs.blocks import SKILL
 from packages.conftest import PROFILE
 from packages.mistakes import MISTAKES, check, with_server
 from packages.sandboxes import ROOT, Sandbox, quick_start
@@ -31,7 +32,8 @@ def test_the_wheel_has_only_the_needed_files(packages: Path) -> None:
         for path in MODULES.rglob("*")
         if path.suffix in {".py", ".pyi", ".typed"}
     }
-    assert package == sources | {"quorlock/_quorlock.abi3.so", "quorlock/py.typed"}
+    skill = f"quorlock/{SKILL.relative_to(MODULES).as_posix()}"
+    assert package == sources | {"quorlock/_quorlock.abi3.so", "quorlock/py.typed", skill}
     plugin = {name for name in names if name.startswith("_quorlock_pytest/")}
     assert plugin == {"_quorlock_pytest/__init__.py", "_quorlock_pytest/py.typed"}
     rest = {name.partition(".dist-info/")[2] for name in names} - {""}
@@ -81,6 +83,7 @@ def test_the_sdist_has_only_the_needed_files(packages: Path) -> None:
     crates = ("bindings-python/", "core/", "cli/")
     rest = {name for name in names if not name.startswith(crates)}
     assert rest == top | {"pyproject.toml"}
+    assert SKILL.relative_to(ROOT).as_posix() in names
     for name in names:
         assert Path(name).suffix not in {".so", ".pyd", ".pyc", ".json"}, name
         assert "tests" not in Path(name).parts, name

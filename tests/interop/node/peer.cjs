@@ -33,6 +33,18 @@ const lockers = {
       }
     }
   },
+  'redlock-universal': () => {
+    const { createRedlock, IoredisAdapter } = require('redlock-universal')
+    const adapters = clients.map((client) => new IoredisAdapter(client))
+    return async (key, ttl) => {
+      const redlock = createRedlock({ adapters, key, ttl, retryAttempts: 0 })
+      const handle = await redlock.acquire().catch(refusal('LockAcquisitionError'))
+      return handle && {
+        extend: (ttl) => redlock.extend(handle, ttl),
+        release: () => redlock.release(handle),
+      }
+    }
+  },
   'redis-semaphore': () => {
     const { RedlockMutex } = require('redis-semaphore')
     return async (resource, ttl) => {

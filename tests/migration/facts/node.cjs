@@ -7,6 +7,7 @@ const Redis = require('ioredis')
 const Redlock4 = require('redlock')
 const { default: Redlock5, ExecutionError } = require('redlock5')
 const { Mutex, RedlockMutex } = require('redis-semaphore')
+const { createRedlock, IoredisAdapter, LockManager } = require('redlock-universal')
 
 const [fact, dead, ...urls] = process.argv.slice(2)
 const DAY = 86_400_000
@@ -14,6 +15,12 @@ const DAY = 86_400_000
 const connect = (url) => new Redis(url)
 const lose = (nodes, key) => Promise.all(nodes.map((node) => node.del(key)))
 const occupy = (nodes, key) => Promise.all(nodes.map((node) => node.set(key, 'somebody')))
+
+// Returns a lock of redlock-universal that tries once.
+function universal(nodes, options = {}, adapterOptions = {}) {
+  const adapters = nodes.map((node) => new IoredisAdapter(node, adapterOptions))
+  return createRedlock({ adapters, key: 'r', ttl: 60_000, retryAttempts: 0, ...options })
+}
 
 // Runs `work` while the second node delays writes for 300 ms.
 async function withSlowNode(work) {
@@ -136,8 +143,75 @@ const facts = {
     await new Redlock4(prefixed).lock('four', DAY)
     await new Redlock5(prefixed).acquire(['five'], DAY)
     await new RedlockMutex(prefixed, 'six', { refreshInterval: 0 }).acquire()
+    await universal(prefixed, { key: 'seven' }).acquire()
     await prefixed[0].ping() // answered after all earlier requests on this connection
-    assert.equal(await nodes[0].exists('app:four', 'app:five', 'app:mutex:six'), 3)
+    const keys = ['app:four', 'app:five', 'app:mutex:six', 'app:seven']
+    assert.equal(await nodes[0].exists(...keys), keys.length)
+  },
+
+  async redlock_universal_waits_for_the_slowest_node(nodes) {
+    const other = connect(urls[2])
+    await other.client('PAUSE', 60_000, 'WRITE')
+    const started = performance.now()
+    const lock = universal(nodes, {}, { timeout: 300 })
+    const handle = await lock.acquire()
+    assert.ok(performance.now() - started > 290)
+    assert.deepEqual(handle.metadata.nodes, ['node-0', 'node-1'])
+    await other.client('UNPAUSE')
+  },
+
+  async redlock_universal_leaves_the_key_of_a_node_that_answers_late(nodes) {
+    await occupy(nodes.slice(0, 2), 'r')
+    const other = connect(urls[2])
+    await other.client('PAUSE', 60_000, 'WRITE')
+    const lock = universal(nodes, {}, { timeout: 100 })
+    await assert.rejects(lock.acquire(), { name: 'LockAcquisitionError' })
+    await other.client('UNPAUSE')
+    await nodes[2].ping() // answered after the request to lock, on this connection
+    assert.equal(await other.exists('r'), 1)
+  },
+
+  async redlock_universal_gives_one_error_for_held_and_for_down(nodes) {
+    await occupy(nodes, 'r')
+    await assert.rejects(universal(nodes).acquire(), { code: 'LOCK_ACQUISITION_FAILED' })
+    const options = { maxRetriesPerRequest: 0, retryStrategy: () => null }
+    const down = [dead, dead, dead].map((url) => new Redis(url, options).on('error', () => {}))
+    await assert.rejects(universal(down).acquire(), { code: 'LOCK_ACQUISITION_FAILED' })
+  },
+
+  async redlock_universal_does_not_report_a_loss_at_the_end_of_using(nodes) {
+    const result = await universal(nodes).using(async () => {
+      await lose(nodes, 'r')
+      return 'the result of the work'
+    })
+    assert.equal(result, 'the result of the work')
+  },
+
+  async redlock_universal_does_not_abort_at_the_expiry_while_an_extension_hangs(nodes) {
+    const others = urls.map(connect)
+    await universal(nodes, { ttl: 1_500 }).using(async (signal) => {
+      // Delays writes, as a hanging node does.
+      await Promise.all(others.map((node) => node.client('PAUSE', 60_000, 'WRITE')))
+      await sleep(2_000)
+      const aborted = signal.aborted
+      await Promise.all(others.map((node) => node.client('UNPAUSE')))
+      assert.equal(aborted, false, 'aborted within 0.5 s of the expiry')
+    })
+  },
+
+  async redlock_universal_returns_false_if_the_lock_was_lost(nodes) {
+    const lock = universal(nodes)
+    const handle = await lock.acquire()
+    await lose(nodes, 'r')
+    assert.equal(await lock.extend(handle, 60_000), false)
+    assert.equal(await lock.release(handle), false)
+  },
+
+  async redlock_universal_locks_a_batch_on_one_node(nodes) {
+    const manager = new LockManager({ nodes: nodes.map((node) => new IoredisAdapter(node)) })
+    await manager.acquireBatch(['a', 'b'], { ttl: 60_000 })
+    const counts = await Promise.all(nodes.map((node) => node.exists('a', 'b')))
+    assert.deepEqual(counts, [2, 0, 0])
   },
 
   async redis_semaphore_does_not_try_without_time_to_acquire(nodes) {

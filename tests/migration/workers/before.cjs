@@ -26,6 +26,20 @@ const libraries = {
       await lock.release()
     }
   },
+  'redlock-universal': () => {
+    const { createRedlock, IoredisAdapter } = require('redlock-universal')
+    const adapters = nodes.map((node) => new IoredisAdapter(node))
+    // All attempts of a worker are equally far apart, so let two of them not meet again and again.
+    const settingsOf = () => ({ retryAttempts: 20, retryDelay: 3 + Math.floor(Math.random() * 5) })
+    return async (turn) => {
+      const options = { adapters, key: 'orders', ttl: settings.ttl, ...settingsOf() }
+      const redlock = createRedlock(options)
+      const handle = await redlock.acquire().catch(() => null)
+      if (!handle) return
+      await turn(null)
+      await redlock.release(handle)
+    }
+  },
   'redis-semaphore': () => {
     const { RedlockMutex } = require('redis-semaphore')
     const options = { lockTimeout: settings.ttl, acquireTimeout: 60_000 }
