@@ -7,11 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from home import home
+from interop.installing import locked
 from packages.sandboxes import ROOT
 from servers import Servers
 
@@ -66,19 +69,32 @@ def test_the_quick_start_of_the_readme_holds_a_lock(
     assert re.fullmatch(r"held; write with fence \d{16}\n", printed)
 
 
+@pytest.fixture
+def empty() -> Iterator[Path]:
+    """An empty directory outside the workspace. It has the same path in each run, so that cargo
+    compiles only what has changed."""
+    checkout = f"{zlib.crc32(str(ROOT).encode()):08x}"
+    directory = Path(tempfile.gettempdir()) / f"quorlock-readme-{checkout}"
+    with locked(directory.with_suffix(".lock")):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        yield directory
+        shutil.rmtree(directory)
+
+
 def test_the_rust_quick_start_of_the_readme_holds_a_lock(
-    start_servers: Callable[..., Servers], tmp_path: Path
+    start_servers: Callable[..., Servers], empty: Path
 ) -> None:
     install = block("sh", "<!-- install rust -->")
     if "--path" not in install:
         pytest.skip("the crate of this commit is not published yet")
-    (tmp_path / "quorlock").symlink_to(ROOT)
+    (empty / "quorlock").symlink_to(ROOT)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "readme"
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
-    run("bash", "-euc", install, cwd=tmp_path, env=environment)
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(target), "CARGO_PROFILE_DEV_DEBUG": "0"}
+    run("bash", "-euc", install, cwd=empty, env=environment)
 
     # The same versions of dependencies as in the workspace, which are downloaded already.
-    project = tmp_path / "orders"
+    project = empty / "orders"
     shutil.copy(ROOT / "Cargo.lock", project)
     environment["CARGO_NET_OFFLINE"] = "true"
     [url] = start_servers(1).urls
