@@ -126,7 +126,7 @@ impl Lease {
     fn note_loss(&self, raised: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some(loss) = self.0.loss() else { return Ok(()) };
         let loss = error(raised.py(), &loss).into_value(raised.py()).into_bound(raised.py());
-        if !raised.is_none() && !raised.get_type().is(&loss.get_type()) {
+        if !raised.is_none() && !raised.get_type().is(loss.get_type()) {
             raised.call_method1("add_note", (loss.str()?,))?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 """A distributed lock over independent Redis or Valkey masters.
 
-client = quorlock.Client(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+client = quorlock.Client(["redis://127.0.0.1:6379"])  # or the URLs of three or five nodes
 
 with client.lock("orders:42") as lease:
     save(order, fence=lease.fence)
