@@ -219,8 +219,8 @@ class Lease(_quorlock.LeaseBlock):
         return _text(self._native.detach(within).wait())
 
     async def detach_async(self, within: Duration | None = None) -> str:
-        """The async form of `detach`. If it is cancelled, the lease stays valid, or is
-        released."""
+        """The async form of `detach`. If it is cancelled before the lease has ended, the lease
+        stays valid; later, the lock is released."""
         return _text(await result(self._native.detach(within)))
 
     def hand_over(self, successor: str, *, within: Duration | None = None) -> bool:
@@ -235,13 +235,13 @@ class Lease(_quorlock.LeaseBlock):
         `within` is 10 ms to 24 h, at most `restart_guard`; None for the ttl of the lease. Raises
         LeaseLostError if the lease has ended. Raises QuorumError if too few nodes confirm within
         `connect_timeout`; the lease is then unchanged. Raises ConfigError for a lease of several
-        resources.
+        resources, a shared one, and one of a semaphore.
         """
         return self._native.hand_over(successor, within).wait()
 
     async def hand_over_async(self, successor: str, *, within: Duration | None = None) -> bool:
-        """The async form of `hand_over`. If it is cancelled, the lease stays valid, or the
-        hand-over goes on in the background."""
+        """The async form of `hand_over`. If it is cancelled before the lease has ended, the lease
+        stays valid; later, the hand-over goes on in the background."""
         return await result(self._native.hand_over(successor, within))
 
     def release(self, *, keep: Duration | None = LOCK) -> bool:

@@ -79,8 +79,8 @@ left."""
 
 
 def current_lease() -> "Lease":
-    """Returns the lease of the innermost block around the caller: `with lock`, `with lease`, one of
-    their async forms, a decorated function, or the leader of an election.
+    """Returns the lease of the innermost block around the caller: `with` a lock, a semaphore or a
+    lease, an async form of these, a decorated function, or the leader of an election.
 
     Threads and tasks with a copy of the context, such as those of `asyncio.create_task` and
     `asyncio.to_thread`, get the same lease until the block ends. The lease may be lost: see
