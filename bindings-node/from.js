@@ -129,7 +129,8 @@ function clusterOf(position, { places, encrypts, parameters, ...login }) {
 
 // ioredis, and iovalkey, which has the same code.
 
-const tlsOfIoredis = (tls) => (tls === true ? {} : tls)
+/** Returns the settings for TLS. In a URL, `tls=true` is a string. */
+const tlsOfIoredis = (tls) => (tls && typeof tls !== 'object' ? {} : tls)
 
 function ioredis(position, { options }) {
   const { host, port, path, db: database, tls, sentinels, Connector } = options
@@ -166,7 +167,7 @@ function ioredisCluster(position, { startupNodes, options }) {
     if (options[name]) refuse(position, `the option ${name}`, 'quorlock uses the addresses that the cluster reports')
   }
   const nodes = startupNodes.map((node) => {
-    const own = Object.entries(typeof node === 'object' ? node : addressOf(node))
+    const own = Object.entries(typeof node === 'object' ? node : addressOf(position, node))
     return { ...options.redisOptions, ...Object.fromEntries(own.filter(([, value]) => value !== undefined)) }
   })
   const encrypted = nodes.map(({ tls }) => tls && tlsOf(position, tlsOfIoredis(tls), 'tls.'))
@@ -187,18 +188,27 @@ function alike(position, places, logins, encrypted, where, ask) {
 }
 
 /** Returns what ioredis reads from the URL, the address or the port of a server of a cluster. No URL turns on TLS here. */
-function addressOf(given) {
+function addressOf(position, given) {
   if (typeof given === 'number' || /^\d+$/.test(given)) return { port: given, host: '127.0.0.1' }
-  const { tls, ...address } = addressOfUrl(given.includes('://') ? given : `redis://${given}`)
+  const { tls, ...address } = addressOfUrl(position, given.includes('://') ? given : `redis://${given}`)
   return address
 }
 
-function addressOfUrl(text) {
-  const { protocol, hostname, port, username, password } = new URL(text)
-  const decoded = (part) => (part ? decodeURIComponent(part) : undefined)
-  const login = username || password ? { username: decoded(username), password: decoded(password) } : {}
-  const tls = protocol === 'rediss:' ? { tls: true } : {}
-  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: port || undefined, ...login, ...tls }
+function addressOfUrl(position, text) {
+  try {
+    const { protocol, hostname, port, username, password, search } = new URL(text)
+    if (!search) {
+      const decoded = (part) => (part ? decodeURIComponent(part) : undefined)
+      const login = username || password ? { username: decoded(username), password: decoded(password) } : {}
+      const tls = protocol === 'rediss:' ? { tls: true } : {}
+      return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: port || undefined, ...login, ...tls }
+    }
+  } catch {
+    // The error has the text, which may contain a password.
+    refuse(position, 'a URL that is not valid', 'correct it')
+  }
+  // ioredis takes any setting from there.
+  return refuse(position, 'a URL with parameters', 'set them as options')
 }
 
 // node-redis
@@ -229,7 +239,8 @@ function nodeRedisCluster(position, { _options: { rootNodes, defaults = {}, node
   if (nodeAddressMap) refuse(position, 'the option nodeAddressMap', 'quorlock uses the addresses that the cluster reports')
   if (defaults.url) refuse(position, 'a url in defaults', 'set the settings in it one by one')
   const nodes = rootNodes.map(({ url, socket, ...node }) => {
-    const { host, port, tls, ...login } = url ? addressOfUrl(url) : {}
+    const { host, port, tls, ...login } = url ? addressOfUrl(position, url) : {}
+    if (url && !tls && { ...defaults.socket, ...socket }.tls) refuse(position, 'TLS, but a url without it', 'begin the url with rediss://')
     const own = url ? { host, port, tls: Boolean(tls) } : {}
     return { ...defaults, ...node, ...login, socket: { ...defaults.socket, ...socket, ...own } }
   })

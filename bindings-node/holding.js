@@ -26,6 +26,11 @@ async function runHolding(lease, work) {
 function innermost() {
   let block = holding.getStore()
   while (block && !block.lease) block = block.outer
+  // Leaves out all other blocks that have ended. Otherwise each in a chain of blocks that start one another would keep all
+  // before it.
+  for (let open = block; open; open = open.outer) {
+    while (open.outer && !open.outer.lease) open.outer = open.outer.outer
+  }
   return block
 }
 

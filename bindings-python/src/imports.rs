@@ -35,6 +35,8 @@ pub(crate) static ENTERED: Imported = Imported::new("quorlock._scope", "entered"
 /// The exception classes, by their names.
 pub(crate) static ERRORS: Imported = Imported::new("quorlock._errors", "__dict__");
 pub(crate) static FORWARD: Imported = Imported::new("quorlock._logging", "forward");
+/// Returns the call of a Python function: with 0 the one that calls this crate, with 1 its caller.
+pub(crate) static FRAME: Imported = Imported::new("sys", "_getframe");
 pub(crate) static HUB: Imported = Imported::new("quorlock._hubs", "current");
 pub(crate) static LEASE: Imported = Imported::new("quorlock._lease", "Lease");
 pub(crate) static LEVELS: Imported = Imported::new("quorlock._logging", "levels");
@@ -56,6 +58,7 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
         &ENTERED,
         &ERRORS,
         &FORWARD,
+        &FRAME,
         &HUB,
         &LEASE,
         &LEVELS,

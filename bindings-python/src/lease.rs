@@ -15,7 +15,7 @@ use crate::inbox::Inbox;
 use crate::scope;
 use crate::waiting;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyBaseException, PyRuntimeError};
+use pyo3::exceptions::{PyBaseException, PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::{Dialect, Mode};
@@ -124,12 +124,21 @@ impl Lease {
 
     /// Adds a note about the loss of the lease, if it was lost, to the error that its block `raised`.
     fn note_loss(&self, raised: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = raised.py();
         let Some(loss) = self.0.loss() else { return Ok(()) };
-        let loss = error(raised.py(), &loss).into_value(raised.py()).into_bound(raised.py());
-        if !raised.is_none() && !raised.get_type().is(loss.get_type()) {
-            raised.call_method1("add_note", (loss.str()?,))?;
+        let loss = error(py, &loss).into_value(py).into_bound(py).into_any();
+        let is_said =
+            raised.get_type().is(loss.get_type()) && raised.str()?.as_any().eq(loss.str()?)?;
+        if raised.is_none() || is_said {
+            return Ok(());
         }
-        Ok(())
+        // An error that takes no note, such as a frozen data class, must not be replaced.
+        let noted = raised.call_method1("add_note", (loss.str()?,));
+        noted.map(drop).or_else(
+            |e| {
+                if e.is_instance_of::<PyException>(py) { Ok(()) } else { Err(e) }
+            },
+        )
     }
 
     fn lost(&self) -> Pending {

@@ -13,6 +13,7 @@ use crate::completion::Pending;
 use crate::convert::{self, error, value, values};
 use crate::credentials;
 use crate::exit;
+use crate::imports::FRAME;
 use crate::lease::{Lease, LeaseBlock, wrap};
 use crate::logging;
 use crate::observer::Observer;
@@ -90,6 +91,9 @@ impl Source {
 struct Block {
     scope: Py<PyAny>,
     lease: Py<Lease>,
+    /// The call that entered it: a `with` statement leaves its block in the same call. This reference prevents that
+    /// another call gets the same identity.
+    frame: Py<PyAny>,
 }
 
 #[pymethods]
@@ -157,7 +161,7 @@ impl Acquirable {
         // lease, so release it.
         let scope = scope::of(py, &lease);
         let scope = scope.inspect_err(|_| native.get().undo())?;
-        self._enter(scope, native)?;
+        self.enter(scope, native, 0)?;
         Ok(lease)
     }
 
@@ -171,28 +175,32 @@ impl Acquirable {
         let _entered = exit::enter(py);
         // `block` must live until the release has begun: its scope refers to a `quorlock.Lease`, whose
         // collection while the lease is valid would be reported as a dropped lease.
-        let block = self.leave(py)?;
+        let block = self.leave(py, 0)?;
         block.lease.get().leave(py, raised)
     }
 
-    /// Opens a block, which `_leave` closes.
+    /// Opens a block for the caller of `__aenter__`. `_leave` closes it.
     fn _enter(&self, scope: Bound<'_, PyAny>, lease: Py<Lease>) -> PyResult<()> {
-        let py = scope.py();
-        let _entered = exit::enter(py);
-        LeaseBlock::_begin_block(scope::lease(&scope)?.cast()?)?;
-        scope::enter(&scope, &lease.get().0)?;
-        self.open().push(Block { scope: scope.unbind(), lease });
-        Ok(())
+        let _entered = exit::enter(scope.py());
+        self.enter(scope, lease, 1)
     }
 
-    /// Closes the innermost block of this thread or task, and returns its scope.
+    /// Closes the block that the caller of `__aexit__` leaves, and returns its scope.
     fn _leave(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let _entered = exit::enter(py);
-        Ok(self.leave(py)?.scope)
+        Ok(self.leave(py, 1)?.scope)
     }
 }
 
 impl Acquirable {
+    fn enter(&self, scope: Bound<'_, PyAny>, lease: Py<Lease>, depth: u32) -> PyResult<()> {
+        let frame = FRAME.get(scope.py())?.call1((depth,))?.unbind();
+        LeaseBlock::_begin_block(scope::lease(&scope)?.cast()?)?;
+        scope::enter(&scope, &lease.get().0)?;
+        self.open().push(Block { scope: scope.unbind(), lease, frame });
+        Ok(())
+    }
+
     fn new(client: &Client, source: Source, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let source = source.with_options(options)?;
         let source = source.checked().map_err(|e| error(options.py(), &e))?;
@@ -244,14 +252,17 @@ impl Acquirable {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leave(&self, py: Python<'_>) -> PyResult<Block> {
+    /// Removes the block that is being left: the innermost one of the call at this depth. A block that was entered in
+    /// another call, such as with an `ExitStack`, is the innermost one of this thread or task.
+    fn leave(&self, py: Python<'_>, depth: u32) -> PyResult<Block> {
+        let frame = FRAME.get(py)?.call1((depth,))?;
         let entered = entered(py)?;
         let block = {
             let mut open = self.open();
+            let of_call = open.iter().rposition(|block| block.frame.is(&frame));
             let own = |scope: &Bound<'_, PyAny>| open.iter().position(|b| b.scope.is(scope));
-            // A block in a generator may be left in another context than it was entered in. If only
-            // one block is open, it is still the one that is being left.
-            match entered.iter().rev().find_map(own) {
+            // If only one block is open, it is the one that is being left, also in another context.
+            match of_call.or_else(|| entered.iter().rev().find_map(own)) {
                 Some(index) => open.remove(index),
                 None if open.len() == 1 => open.remove(0),
                 None => {

@@ -40,7 +40,15 @@ pub(crate) fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
 /// Adds a block to the open ones of this thread or task, and makes it the owner of its lease.
 pub(crate) fn enter(scope: &Bound<'_, PyAny>, lease: &quorlock::Lease) -> PyResult<()> {
     let py = scope.py();
-    set_entered(py, entered(py)?.into_iter().chain([scope.clone()]).collect())?;
+    let mut open = Vec::new();
+    for other in entered(py)? {
+        // A block that was left elsewhere is still in this context, which may be a copy.
+        if !other.getattr("is_left")?.is_truthy()? {
+            open.push(other);
+        }
+    }
+    open.push(scope.clone());
+    set_entered(py, open)?;
     lease.enter_block(Some(owner_of(scope)));
     Ok(())
 }

@@ -350,6 +350,10 @@ suite('clusters', () => {
     ['TLS for one server', () => new Cluster(['a', { host: 'b', tls: {} }], { lazyConnect: true }), /different settings for TLS/],
     ['mapped addresses', () => createCluster({ rootNodes: [{}], nodeAddressMap: {} }), /the option nodeAddressMap/],
     ['a URL for all', () => createCluster({ rootNodes: [{}], defaults: { url: `redis://:${SECRET}@a` } }), /a url in defaults/],
+    ['parameters in a URL', () => new Cluster([`redis://:${SECRET.slice(0, 6)}@a?tls=true`], { lazyConnect: true }), /a URL with parameters/],
+    ['an invalid URL', () => new Cluster(['redis://:s3cret@a:99999'], { lazyConnect: true }), /a URL that is not valid/],
+    ['an invalid url', () => createCluster({ rootNodes: [{ url: 'redis://:s3cret%@a' }] }), /a URL that is not valid/],
+    ['TLS and a url without it', () => createCluster({ rootNodes: [{ url: 'redis://a' }], defaults: { socket: { tls: true } } }), /TLS, but a url without it/],
     ['logins in URLs', () => createCluster({ rootNodes: [{ url: 'redis://:s3cret@a' }, { url: 'redis://b' }] }), /a different login for each server/],
   ]) {
     test(`with ${what} are refused`, () => assert.match(refusal(client()), expected))

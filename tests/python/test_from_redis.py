@@ -255,6 +255,15 @@ def test_credential_provider_is_asked_for_each_connection(start_servers: Start, 
             assert vault.calls > before
 
 
+def test_credential_provider_may_return_bytes(start_servers: Start) -> None:
+    class Provider(redis.credentials.CredentialProvider):
+        def get_credentials(self) -> Any:
+            return b"app", SECRET.encode()
+
+    [server] = start_servers(1, **ONLY_APP)
+    assert check(lambda: redis.Redis(port=server.port, credential_provider=Provider()))
+
+
 def test_credential_provider_for_asyncio_is_asked(start_servers: Start) -> None:
     [server] = start_servers(1, **ONLY_APP)
     vault = Vault()
@@ -493,7 +502,12 @@ class OwnConnection(redis.Connection):
         ({"ssl": True, "ssl_check_hostname": False}, "ssl_check_hostname=False, which cannot"),
         (
             {"ssl": True, "ssl_min_version": ssl.TLSVersion.TLSv1_3},
-            "ssl_min_version=TLSv1_3, which cannot be copied: quorlock also accepts TLS 1.2",
+            "ssl_min_version above TLSv1_2, which cannot be copied: quorlock also accepts TLS 1.2",
+        ),
+        ({"ssl": True, "ssl_min_version": 772}, "ssl_min_version above TLSv1_2, which cannot be"),
+        (
+            {"ssl": True, "ssl_min_version": ssl.TLSVersion.MAXIMUM_SUPPORTED},
+            "ssl_min_version above TLSv1_2, which cannot be copied",
         ),
         ({"ssl": True, "ssl_ciphers": "ECDHE+AESGCM"}, "ssl_ciphers, which cannot be copied"),
         ({"ssl": True, "ssl_validate_ocsp": True}, "ssl_validate_ocsp, which cannot be copied"),

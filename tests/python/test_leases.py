@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
+import dataclasses
 import functools
 import gc
 import logging
@@ -25,6 +26,7 @@ from servers import Servers
 from waiting import TIMEOUT, wait_until, wait_until_async
 
 import quorlock
+from quorlock import _scope
 
 
 @pytest.fixture
@@ -464,6 +466,69 @@ def test_a_task_that_waits_for_its_own_lease_is_warned_about(
             await waiting
 
     asyncio.run(main())
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    """An error that takes no note."""
+
+    row: int
+
+
+def test_an_error_that_takes_no_note_is_not_replaced(
+    client: quorlock.Client, servers: Servers
+) -> None:
+    with pytest.raises(FrozenError), client.lock("r") as lease:
+        steal(servers, "r")
+        assert lease.wait_lost(TIMEOUT)
+        raise FrozenError(1)
+
+
+def test_the_end_of_a_generator_leaves_the_block_of_the_generator() -> None:
+    client = quorlock.Client(["memory://blocks of generators"])
+    semaphore = client.semaphore("s", limit=3)
+
+    def hold() -> Iterator[quorlock.Lease]:
+        with semaphore as lease:
+            yield lease
+
+    async def main() -> None:
+        async with semaphore as own:
+            generator = hold()
+            other = await asyncio.to_thread(next, generator)
+            await asyncio.to_thread(next, generator, None)
+            assert own.valid
+            assert not other.valid
+
+    generator = hold()
+    other = next(generator)
+    with semaphore as own:
+        generator.close()
+        assert own.valid
+        assert not other.valid
+        assert quorlock.current_lease() is own
+    asyncio.run(main())
+    with contextlib.ExitStack() as stack:
+        leases = [stack.enter_context(semaphore) for _ in range(2)]
+        with semaphore as own:
+            pass
+        assert [lease.valid for lease in [*leases, own]] == [True, True, False]
+    assert client.stats().held == 0
+    client.close()
+
+
+def test_a_chain_of_tasks_keeps_no_blocks_that_have_ended() -> None:
+    client = quorlock.Client(["memory://chain of tasks"])
+
+    async def step(number: int) -> int:
+        async with client.lock(f"r{number}"):
+            if number == 50:
+                return len(_scope.entered.get())
+            task = asyncio.create_task(step(number + 1))
+        return await task
+
+    assert asyncio.run(step(0)) < 5
+    client.close()
 
 
 @pytest.mark.parametrize("acquire", [lambda lock: lock, quorlock.Lock.acquire])

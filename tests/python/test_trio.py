@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -686,6 +687,26 @@ def test_ctrl_c_at_the_entry_of_a_block_releases_the_lease(
             await work()
 
     client._native.observe(observe)
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert is_free(servers, "r")
+    assert client.stats().dropped == 0
+
+
+@pytest.mark.parametrize("acquire", [None, quorlock.Lock.acquire_async], ids=["lock", "lease"])
+def test_ctrl_c_at_the_exit_of_a_block_releases_the_lease(
+    client: quorlock.Client, servers: Servers, acquire: Callable[[quorlock.Lock], Any] | None
+) -> None:
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_name == "__aexit__" and event == "call":
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
+
+    async def main() -> None:
+        lock = client.lock("r")
+        async with lock if acquire is None else await acquire(lock):
+            sys.settrace(interrupt)
+
     with pytest.raises(KeyboardInterrupt):
         trio.run(main)
     assert is_free(servers, "r")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 from . import _asyncio
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
+    from collections.abc import Awaitable, Callable
     from types import FrameType
     from typing import Any, Protocol
 
@@ -77,17 +78,18 @@ def result(pending: "Pending[T]") -> "Awaitable[T]":
     return library().result(pending)
 
 
-def uninterrupted(step: "Coroutine[Any, Any, T]") -> "Awaitable[T]":
-    """Awaits `step`. Ctrl-C interrupts it only where it waits.
+steps: "list[Callable[..., Any]]" = []
+"""The functions that Ctrl-C interrupts only where they wait."""
+
+
+def uninterrupted(step: F) -> F:
+    """Decorates the entry or the exit of a block, which Ctrl-C interrupts only where it waits.
 
     asyncio cancels the task at Ctrl-C, which has this effect anyway. trio raises KeyboardInterrupt
-    at any line of the program's own code.
+    at any line, except of the functions that `_trio` names to it.
     """
-    if trio_task() is None:
-        return step
-    from . import _trio
-
-    return _trio.uninterrupted(step)
+    steps.append(step)
+    return step
 
 
 def task() -> object | None:

@@ -16,7 +16,7 @@ from typing import (
 )
 
 from . import _quorlock
-from ._async import library, result
+from ._async import library, result, uninterrupted
 from ._election import Election, Watch
 from ._errors import ConfigError
 from ._lease import Duration, Lease, Mode
@@ -584,6 +584,7 @@ class Client:
     async def __aenter__(self) -> "Client":
         return self
 
+    @uninterrupted
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

@@ -6,6 +6,7 @@ program that has such a client has imported it. No error may contain a user or a
 
 import os
 import re
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Never, TypeAlias
@@ -43,6 +44,10 @@ _REFUSED = {
     "ssl_exclude_verify_flags": "quorlock has no such flags",
 }
 """The settings that a node URL cannot express, and why or what to do."""
+
+
+_OLD_TLS = (0, ssl.TLSVersion.MINIMUM_SUPPORTED, *range(ssl.TLSVersion.TLSv1_2 + 1))
+"""The values of `ssl_min_version` that allow TLS 1.2."""
 
 
 class Node(NamedTuple):
@@ -134,10 +139,10 @@ class _Settings:
         """The parameters of the URL for TLS. Empty if there is no TLS."""
         if not self.is_encrypted:
             return []
-        version = self["ssl_min_version"]
-        if getattr(version, "name", None) == "TLSv1_3":
+        # A URL has the number of the version.
+        if (self["ssl_min_version"] or 0) not in _OLD_TLS:
             self.refuse(
-                "ssl_min_version=TLSv1_3",
+                "ssl_min_version above TLSv1_2",
                 "quorlock also accepts TLS 1.2; set the version on the server",
             )
         parameters = []
@@ -192,7 +197,7 @@ class _Settings:
 
 def _login(credentials: tuple[Any, ...]) -> _Login:
     """Returns the user and the password that a provider returned: both, or the password alone."""
-    *user, password = credentials
+    *user, password = (part.decode() if isinstance(part, bytes) else part for part in credentials)
     return (user[0] if user and user[0] else None), password
 
 
@@ -215,7 +220,7 @@ def _node(position: int, client: Any) -> Node:
     if settings.socket is not None:
         return _unix(settings, database)
     scheme = "rediss" if settings.is_encrypted else "redis"
-    place = settings.place(settings["host"], settings["port"])
+    place = settings.place(settings["host"] or _DEFAULTS["host"], settings["port"])
     return _made(settings, scheme, place + database, settings.tls)
 
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from . import _quorlock, _warnings
-from ._async import current, library, result
+from ._async import current, library, result, uninterrupted
 from ._errors import LeaseDroppedWarning, LeaseLostError
 from ._options import LOCK
 
@@ -49,6 +49,7 @@ class Lease(_quorlock.LeaseBlock):
     _scope: Scope
     """The `with lease:` or `async with lease:` block that the lease is in. Not set outside."""
 
+    @uninterrupted
     async def __aenter__(self) -> Self:
         self.check()
         self._begin_block()
@@ -61,6 +62,7 @@ class Lease(_quorlock.LeaseBlock):
         self._enter(scope)
         return self
 
+    @uninterrupted
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

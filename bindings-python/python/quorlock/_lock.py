@@ -56,10 +56,8 @@ class Acquirable(_quorlock.Acquirable):
                 acquired(lease)
         return lease
 
+    @uninterrupted
     async def __aenter__(self) -> Lease:
-        return await uninterrupted(self._enter_async())
-
-    async def _enter_async(self) -> Lease:
         native = await self._observed(self._acquire, {})
         lease = Lease(native)
         scope = Scope(lease)
@@ -67,6 +65,7 @@ class Acquirable(_quorlock.Acquirable):
         scope.cancel_on_loss()
         return lease
 
+    @uninterrupted
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

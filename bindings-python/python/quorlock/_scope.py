@@ -8,7 +8,7 @@ import _thread
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from ._async import library, task, uninterrupted
+from ._async import library, task
 
 if TYPE_CHECKING:
     from ._async import Body
@@ -46,12 +46,16 @@ class Scope:
     async def leave(self, error: BaseException | None) -> None:
         """Releases the lease at the end of an async block. Raises LeaseLostError if it was lost,
         unless the block raised an `error` of its own."""
-        await uninterrupted(self._leave(error))
-
-    async def _leave(self, error: BaseException | None) -> None:
         releasing = self.lease._native.release()
-        if self._body is not None and await self._body.end(error):
-            self._check_not_lost(error)
+        if self._body is not None:
+            try:
+                was_cancelled = await self._body.end(error)
+            except BaseException as rest:
+                # The errors of a group, without the cancellations that the loss has caused.
+                self.lease._native.note_loss(rest)
+                raise
+            if was_cancelled:
+                self._check_not_lost(error)
         if isinstance(error, GeneratorExit):
             # The coroutine is being closed, perhaps after its event loop, and must not await. The
             # release goes on in the background.

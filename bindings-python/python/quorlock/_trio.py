@@ -5,14 +5,14 @@ then: it imports trio.
 """
 
 import math
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import ref
 
 import trio
 from trio.lowlevel import Abort, RunVar, Task, current_task, current_trio_token
 
+from ._async import steps
 from ._quorlock import Inbox, Worker
 
 if TYPE_CHECKING:
@@ -73,22 +73,20 @@ def inbox() -> Inbox:
     return _own_mailbox().inbox
 
 
+@trio.lowlevel.enable_ki_protection
 async def result(pending: "Pending[T]") -> T:
     mailbox, target = _own_mailbox(), object()
     completing = pending.complete(mailbox.inbox, target)
     mailbox.waiting[target] = current_task()
 
-    def abort(_: object) -> Abort:
-        del mailbox.waiting[target]
-        return Abort.SUCCEEDED
-
     try:
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        await trio.lowlevel.wait_task_rescheduled(lambda _: Abort.SUCCEEDED)
         return completing.take()
     finally:
         # `cancel` has no effect after `take`. If the task was cancelled, `cancel` drops a result
         # that arrived at the same moment.
         completing.cancel()
+        mailbox.waiting.pop(target, None)
 
 
 async def result_within(pending: "Pending[T]", seconds: float | None) -> T | None:
@@ -102,12 +100,6 @@ async def finish(pending: "Pending[T]") -> T:
     with trio.CancelScope(shield=True):
         return await result(pending)
     raise AssertionError("the shield was cancelled")
-
-
-@trio.lowlevel.enable_ki_protection
-async def uninterrupted(step: Coroutine[Any, Any, T]) -> T:
-    """Awaits `step`. Ctrl-C interrupts it only where it waits."""
-    return await step
 
 
 def body() -> "Body":
@@ -153,3 +145,7 @@ def _own_mailbox() -> Mailbox:
         mailbox = Mailbox()
         _mailbox.set(mailbox)
         return mailbox
+
+
+for step in steps:
+    trio.lowlevel.enable_ki_protection(step)
