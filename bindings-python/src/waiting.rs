@@ -7,7 +7,7 @@
 use crate::exit;
 use crate::imports::{BLAME_BLOCKING, HUB, MODULES, SIGNAL, WARN_OF_BLOCKING};
 use once_cell::race::OnceBox;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quorlock::Pending;
@@ -91,9 +91,13 @@ fn runs_event_loop(py: Python<'_>) -> PyResult<bool> {
     {
         return Ok(true);
     }
-    // Raises an exception outside of a task.
-    let task = loaded(py, &TRIO, "trio.lowlevel", "current_task")?;
-    Ok(task.is_some_and(|task| task.call0().is_ok()))
+    let Some(task) = loaded(py, &TRIO, "trio.lowlevel", "current_task")? else { return Ok(false) };
+    match task.call0() {
+        Ok(_) => Ok(true),
+        // Outside of a task. A signal handler may raise other exceptions here.
+        Err(e) if e.is_instance_of::<PyRuntimeError>(py) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// Returns a function of a module. Returns `None` if the module was not imported, or its import is not finished, so

@@ -64,6 +64,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
             Command::Acquire(wanted) => lease::acquire(&nodes, &wanted, &output).await,
             Command::Extend(wanted) => lease::extend(&nodes, &wanted, &output).await,
             Command::Status(wanted) => status::status(&nodes, &wanted, &output).await,
+            Command::List(wanted) if wanted.watch => watch::list(&nodes, &wanted, &output).await,
             Command::List(wanted) => list::list(&nodes, &wanted, &output).await,
             Command::Watch(wanted) => watch::watch(&nodes, &wanted, &output).await,
             Command::Release(wanted) => release::release(&nodes, &wanted, &output).await,

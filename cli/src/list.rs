@@ -6,7 +6,6 @@ use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output};
 use crate::status::{expiry, held_for, holder};
-use crate::watch;
 use quorlock::{Client, State, Status, printable};
 
 /// The number of resources to query at the same time.
@@ -21,9 +20,6 @@ pub(crate) async fn list(
     wanted: &args::List,
     output: &Output,
 ) -> Result<u8, Failure> {
-    if wanted.watch {
-        return watch::list(nodes, wanted, output).await;
-    }
     let client = client(nodes)?;
     let prefix = wanted.prefix.as_deref().unwrap_or_default();
     let (names, is_cut) = client.list(prefix, wanted.limit.into()).await?;

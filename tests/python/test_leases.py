@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -488,7 +488,7 @@ def test_the_end_of_a_generator_leaves_the_block_of_the_generator() -> None:
     client = quorlock.Client(["memory://blocks of generators"])
     semaphore = client.semaphore("s", limit=3)
 
-    def hold() -> Iterator[quorlock.Lease]:
+    def hold() -> Generator[quorlock.Lease]:
         with semaphore as lease:
             yield lease
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 from . import _asyncio
 
 T = TypeVar("T")
-F = TypeVar("F", bound="Callable[..., Any]")
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
     from types import FrameType
-    from typing import Any, Protocol
+    from typing import Protocol
 
     from ._quorlock import Inbox, Pending
 
@@ -75,21 +74,8 @@ def current() -> "Library | None":
 
 def result(pending: "Pending[T]") -> "Awaitable[T]":
     """Awaits an operation of the core and returns its result. Cancellation cancels an acquire."""
-    return library().result(pending)
-
-
-steps: "list[Callable[..., Any]]" = []
-"""The functions that Ctrl-C interrupts only where they wait."""
-
-
-def uninterrupted(step: F) -> F:
-    """Decorates the entry or the exit of a block, which Ctrl-C interrupts only where it waits.
-
-    asyncio cancels the task at Ctrl-C, which has this effect anyway. trio raises KeyboardInterrupt
-    at any line, except of the functions that `_trio` names to it.
-    """
-    steps.append(step)
-    return step
+    running: Library = library()
+    return running.result(pending)
 
 
 def task() -> object | None:

@@ -16,9 +16,10 @@ from typing import (
 )
 
 from . import _quorlock
-from ._async import library, result, uninterrupted
+from ._async import library, result
 from ._election import Election, Watch
 from ._errors import ConfigError
+from ._interrupts import interrupted_only_where_it_waits
 from ._lease import Duration, Lease, Mode
 from ._lock import Lock, LockDecorator
 from ._options import CLIENT, ENVIRONMENT, REQUIRED, given
@@ -584,7 +585,7 @@ class Client:
     async def __aenter__(self) -> "Client":
         return self
 
-    @uninterrupted
+    @interrupted_only_where_it_waits
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

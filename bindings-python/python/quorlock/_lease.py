@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from . import _quorlock, _warnings
-from ._async import current, library, result, uninterrupted
+from ._async import current, library, result
 from ._errors import LeaseDroppedWarning, LeaseLostError
+from ._interrupts import interrupted_only_where_it_waits
 from ._options import LOCK
 
 # Imported here, not on first use: a child that is forked during an import would wait forever.
@@ -49,7 +50,7 @@ class Lease(_quorlock.LeaseBlock):
     _scope: Scope
     """The `with lease:` or `async with lease:` block that the lease is in. Not set outside."""
 
-    @uninterrupted
+    @interrupted_only_where_it_waits
     async def __aenter__(self) -> Self:
         self.check()
         self._begin_block()
@@ -62,7 +63,7 @@ class Lease(_quorlock.LeaseBlock):
         self._enter(scope)
         return self
 
-    @uninterrupted
+    @interrupted_only_where_it_waits
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, cast
 
 from . import _quorlock
-from ._async import result, uninterrupted
+from ._async import result
+from ._interrupts import interrupted_only_where_it_waits
 from ._lease import Duration, Lease
 from ._options import LOCK, given
 from ._quorlock import Lease as NativeLease
@@ -56,7 +57,7 @@ class Acquirable(_quorlock.Acquirable):
                 acquired(lease)
         return lease
 
-    @uninterrupted
+    @interrupted_only_where_it_waits
     async def __aenter__(self) -> Lease:
         native = await self._observed(self._acquire, {})
         lease = Lease(native)
@@ -65,7 +66,7 @@ class Acquirable(_quorlock.Acquirable):
         scope.cancel_on_loss()
         return lease
 
-    @uninterrupted
+    @interrupted_only_where_it_waits
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

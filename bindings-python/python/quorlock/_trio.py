@@ -12,7 +12,7 @@ from weakref import ref
 import trio
 from trio.lowlevel import Abort, RunVar, Task, current_task, current_trio_token
 
-from ._async import steps
+from ._interrupts import uninterrupted
 from ._quorlock import Inbox, Worker
 
 if TYPE_CHECKING:
@@ -66,27 +66,29 @@ class Mailbox:
                 Worker.report(target, error)
 
 
-_mailbox: "RunVar[Mailbox]" = RunVar("quorlock")  # quoted for trio 0.22
+_mailbox: RunVar[Mailbox] = RunVar("quorlock")
 
 
 def inbox() -> Inbox:
     return _own_mailbox().inbox
 
 
-@trio.lowlevel.enable_ki_protection
 async def result(pending: "Pending[T]") -> T:
     mailbox, target = _own_mailbox(), object()
     completing = pending.complete(mailbox.inbox, target)
     mailbox.waiting[target] = current_task()
 
+    def abort(_: object) -> Abort:
+        del mailbox.waiting[target]
+        return Abort.SUCCEEDED
+
     try:
-        await trio.lowlevel.wait_task_rescheduled(lambda _: Abort.SUCCEEDED)
+        await trio.lowlevel.wait_task_rescheduled(abort)
         return completing.take()
     finally:
         # `cancel` has no effect after `take`. If the task was cancelled, `cancel` drops a result
         # that arrived at the same moment.
         completing.cancel()
-        mailbox.waiting.pop(target, None)
 
 
 async def result_within(pending: "Pending[T]", seconds: float | None) -> T | None:
@@ -130,7 +132,7 @@ class Body:
         traceback = None if error is None else error.__traceback__
         # Raises the other errors of a group, without its cancellations.
         scope.__exit__(None if error is None else type(error), error, traceback)
-        return scope.cancelled_caught
+        return bool(scope.cancelled_caught)
 
     def _is_own_task(self) -> bool:
         with suppress(RuntimeError):  # no task runs
@@ -140,12 +142,12 @@ class Body:
 
 def _own_mailbox() -> Mailbox:
     try:
-        return _mailbox.get()
+        mailbox: Mailbox = _mailbox.get()
     except LookupError:
         mailbox = Mailbox()
         _mailbox.set(mailbox)
-        return mailbox
+    return mailbox
 
 
-for step in steps:
-    trio.lowlevel.enable_ki_protection(step)
+for function in [*uninterrupted, result]:
+    trio.lowlevel.enable_ki_protection(function)
