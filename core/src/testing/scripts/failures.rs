@@ -333,6 +333,16 @@ fn a_request_that_lacks_a_permission_changes_nothing_and_leaves_no_key_for_ever(
                     format!("{locked:?}, {}, {now}, without {denied}: {request:?}", situation.name);
                 check((request, &replied), (&before, &after), now, None, &what);
                 refused += usize::from(replied.is_err());
+                if let (Request::Extend(_), "zscore") = (request, denied) {
+                    // A lease that is held must not be reported as lost.
+                    let is_held =
+                        |r: &Result<Reply, String>| matches!(r, Ok(Reply::Each(each)) if each[0]);
+                    server.set_clock(EPOCH);
+                    begin(server, situation).await;
+                    server.set_clock(now);
+                    let allowed = server.reply(request).await;
+                    assert!(replied.is_err() || is_held(&replied) == is_held(&allowed), "{what}");
+                }
             }
         }
         server.set_clock(EPOCH);
