@@ -93,6 +93,12 @@ def start_servers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serv
         servers.close()
 
 
+@pytest.fixture
+def servers(start_servers: Callable[..., Servers]) -> Servers:
+    """Three independent servers."""
+    return start_servers(3)
+
+
 @pytest.fixture(scope="session")
 def install() -> Callable[[Ecosystem], str | None]:
     """`install(ecosystem)` installs the libraries of an ecosystem, once per session.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 import pytest
@@ -68,11 +68,6 @@ class Other:
 
     def release(self) -> None:
         assert self.holder.ask(release="r") == {"ok": True}
-
-
-@pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
 
 
 @pytest.fixture

@@ -32,12 +32,6 @@ def _need(install: Callable[[], None]) -> None:
 
 
 @pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    """Three nodes for the locks of the examples."""
-    return start_servers(3)
-
-
-@pytest.fixture
 def gateway() -> Iterator[Gateway]:
     gateway = Gateway()
     yield gateway
@@ -53,6 +47,15 @@ def environment(servers: Servers, gateway: Gateway, tmp_path: Path) -> dict[str,
         "DATABASE": str(tmp_path / "database"),
         "PORT": "0",
     }
+
+
+@pytest.fixture
+def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) -> Servers:
+    """The server with the jobs: the broker of Celery, or that of BullMQ's queues."""
+    server = start_servers(1)
+    environment["BROKER_URL"] = server.urls[0] + "/0"
+    environment["QUEUE_URL"] = server.urls[0]
+    return server
 
 
 Start = Callable[..., Program]

@@ -20,15 +20,6 @@ HELD = [LOCK] * 3
 
 
 @pytest.fixture
-def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) -> Servers:
-    """The server with the jobs: the broker of Celery, or that of BullMQ's queues."""
-    server = start_servers(1)
-    environment["BROKER_URL"] = server.urls[0] + "/0"
-    environment["QUEUE_URL"] = server.urls[0]
-    return server
-
-
-@pytest.fixture
 def start_fastapi(start_python: Start, queue: Servers) -> Callable[[], int]:
     def start_fastapi() -> int:
         program = start_python("hand-over", "-m", "uvicorn", "app:app", "--port", "0")

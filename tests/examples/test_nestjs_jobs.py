@@ -17,13 +17,6 @@ EVERY_SECOND = "* * * * * *"
 
 
 @pytest.fixture
-def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) -> Servers:
-    server = start_servers(1)
-    environment["QUEUE_URL"] = server.urls[0]
-    return server
-
-
-@pytest.fixture
 def start_host(start_node: Callable[..., Program], nestjs: str, queue: Servers) -> Host:
     def start_host(**more: str) -> Program:
         host = start_node("nestjs", "dist/worker.js", **more)

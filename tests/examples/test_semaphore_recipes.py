@@ -234,15 +234,6 @@ def test_a_process_that_was_suspended_makes_no_more_ids(
 
 
 @pytest.fixture
-def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) -> Servers:
-    """The server with the jobs: the broker of Celery, or that of BullMQ's queues."""
-    server = start_servers(1)
-    environment["BROKER_URL"] = server.urls[0] + "/0"
-    environment["QUEUE_URL"] = server.urls[0]
-    return server
-
-
-@pytest.fixture
 def start_celery(start_python: Start, queue: Servers) -> Callable[[], Program]:
     def start_celery() -> Program:
         options = "--loglevel INFO --concurrency 4 --without-gossip --without-mingle"

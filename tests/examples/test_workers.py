@@ -92,14 +92,6 @@ def test_a_worker_that_was_paused_repeats_the_job(
 
 
 @pytest.fixture
-def queue(start_servers: Callable[..., Servers], environment: dict[str, str]) -> Servers:
-    """The server with the queues of BullMQ."""
-    server = start_servers(1)
-    environment["QUEUE_URL"] = server.urls[0]
-    return server
-
-
-@pytest.fixture
 def add(start_node: Start, queue: Servers) -> Callable[..., None]:
     """`add(accounts)` adds a job for each letter of `accounts` to each queue."""
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,11 +23,6 @@ import quorlock
 THREADS = 20
 LONG = 600.0
 """A time, in seconds, longer than any test."""
-
-
-@pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
 
 
 @pytest.fixture

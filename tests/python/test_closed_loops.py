@@ -23,11 +23,6 @@ class WatchesNoSockets(asyncio.SelectorEventLoop):
 
 
 @pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
-
-
-@pytest.fixture
 def client(servers: Servers) -> Iterator[quorlock.Client]:
     with quorlock.Client(servers.urls, wait=None) as client:
         yield client

@@ -23,11 +23,6 @@ import quorlock
 
 
 @pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
-
-
-@pytest.fixture
 def client(servers: Servers) -> Iterator[quorlock.Client]:
     with quorlock.Client(servers.urls, ttl=600) as client:
         yield client

@@ -25,11 +25,6 @@ LONGEST = 0.002
 
 
 @pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
-
-
-@pytest.fixture
 def client(servers: Servers) -> Iterator[quorlock.Client]:
     with quorlock.Client(servers.urls) as client:
         yield client

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,11 +16,6 @@ from unix_http import UnixConnection, is_listening
 from waiting import TIMEOUT, wait_until
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-
-
-@pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
 
 
 @pytest.fixture

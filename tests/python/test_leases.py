@@ -30,11 +30,6 @@ from quorlock import _scope
 
 
 @pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
-
-
-@pytest.fixture
 def client(servers: Servers) -> Iterator[quorlock.Client]:
     with quorlock.Client(servers.urls, ttl=2) as client:
         yield client

@@ -39,11 +39,6 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
-
-
-@pytest.fixture
 def client(servers: Servers) -> Iterator[quorlock.Client]:
     with quorlock.Client(servers.urls, ttl=2) as client:
         yield client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -15,11 +15,6 @@ from waiting import TIMEOUT, wait_until, wait_until_async
 
 import quorlock
 from quorlock.testing import Nodes
-
-
-@pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,11 +13,6 @@ from servers import Servers
 from waiting import TIMEOUT, wait_until, wait_until_async
 
 import quorlock
-
-
-@pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
 
 
 @pytest.fixture

@@ -42,11 +42,6 @@ in_loops = pytest.mark.parametrize("begin", ["asyncio", "uvloop"], indirect=True
 in_threads = pytest.mark.parametrize("begin", ["threads"], indirect=True)
 
 
-@pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
-
-
 class AcquireInLoop(Future[quorlock.Lease]):
     """An acquire that runs as a task of an event loop. `cancel` cancels the task."""
 

@@ -260,11 +260,6 @@ def test_a_callback_of_the_loop_and_a_nested_function_are_warned_about() -> None
         assert {Path(warning.filename) for warning in caught} == {Path(__file__)}
 
 
-@pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
-
-
 def test_two_tasks_that_block_each_other_hear_at_once_and_learn_the_cause(
     servers: Servers,
 ) -> None:

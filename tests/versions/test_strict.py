@@ -22,11 +22,6 @@ LONG = 600.0
 
 
 @pytest.fixture
-def servers(start_servers: Callable[..., Servers]) -> Servers:
-    return start_servers(3)
-
-
-@pytest.fixture
 def strict(servers: Servers) -> Iterator[list[Strict]]:
     """Strict servers in front of the real servers."""
     with ExitStack() as stack:
