@@ -3,8 +3,8 @@
 
 'use strict'
 
-const { currentLease, startTracking } = require('./holding.js')
+const { currentLease, trackAll } = require('./holding.js')
 
-startTracking()
+trackAll()
 
 module.exports = { currentLease }

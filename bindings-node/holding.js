@@ -1,43 +1,42 @@
-// Which lease the caller holds: that of the innermost function given to `using` or `elect` around it.
+// The blocks that the caller is in: the functions given to `using` or `elect` around it, each with its lease.
 
 'use strict'
 
-/** Undefined until somebody asks: Node.js before version 24 makes the promises of the whole process slower from then on. */
-let holding
+const { AsyncLocalStorage } = require('node:async_hooks')
 
-function startTracking() {
-  const { AsyncLocalStorage } = require('node:async_hooks')
-  holding ??= new AsyncLocalStorage()
+/** Made when it is needed: Node.js before version 24 makes the promises of the whole process slower from then on. */
+let blocks
+let tracksAll = false
+
+function trackAll() {
+  tracksAll = true
 }
 
-/** Calls `work`, and resolves to its result. Meanwhile `currentLease` returns the lease to it and to what it starts. */
-async function runHolding(lease, work) {
-  if (!holding) return work()
-  const block = { lease, outer: innermost() }
+/**
+ * Calls `work`, and resolves to its result. Meanwhile, the block is open for it and for what it starts, if all blocks are
+ * tracked, or if this one has a `shared` lease: then it has these properties, too.
+ */
+async function runHolding(lease, work, shared) {
+  if (!tracksAll && !shared) return work()
+  blocks ??= new AsyncLocalStorage()
+  const block = { ...shared, lease }
+  // Leaves out blocks that have ended. Otherwise each in a chain of blocks that start one another would keep all before it.
+  const open = [block, ...openBlocks()]
   try {
-    return await holding.run(block, work)
+    return await blocks.run(open, work)
   } finally {
     // Whatever the block has started, such as a timer, still refers to it.
-    block.lease = undefined
+    block.client = block.lease = undefined
   }
 }
 
-/** Returns the innermost block around the caller that has not ended. */
-function innermost() {
-  let block = holding.getStore()
-  while (block && !block.lease) block = block.outer
-  // Leaves out all other blocks that have ended. Otherwise each in a chain of blocks that start one another would keep all
-  // before it.
-  for (let open = block; open; open = open.outer) {
-    while (open.outer && !open.outer.lease) open.outer = open.outer.outer
-  }
-  return block
-}
+/** Returns the blocks around the caller that have not ended, innermost first. */
+const openBlocks = () => blocks?.getStore()?.filter(({ lease }) => lease) ?? []
 
 function currentLease() {
-  const block = innermost()
+  const [block] = openBlocks()
   if (block) return block.lease
   throw new Error('no lock is held here: currentLease needs `using`, `elect` or @Locked around it')
 }
 
-module.exports = { currentLease, runHolding, startTracking }
+module.exports = { currentLease, openBlocks, runHolding, trackAll }

@@ -6,7 +6,6 @@
 
 // First, because in some bundles no other `require` works, and the error that this one throws tells what to do.
 const native = require('#native')
-const { AsyncLocalStorage } = require('node:async_hooks')
 const { channel, tracingChannel } = require('node:diagnostics_channel')
 const { setInterval } = require('node:timers')
 const { inspect } = require('node:util')
@@ -22,8 +21,8 @@ const {
   errorOf,
   unwrap,
 } = require('./errors.js')
+const { openBlocks, runHolding } = require('./holding.js')
 const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit } = require('./options.js')
-const { runHolding } = require('./holding.js')
 const { LeasePromise } = require('./promises.js')
 const { LossSignal, onAbort } = require('./signals.js')
 
@@ -61,11 +60,11 @@ function letEnd() {
  * Calls `work`, the function given to `using` or `elect`, and resolves to its result. Keeps the process alive meanwhile: a
  * function that only waits for a signal has nothing else that does.
  */
-async function runWork(lease, work) {
+async function runWork(lease, work, shared) {
   running++
   alive.ref()
   try {
-    return await runHolding(lease, work)
+    return await runHolding(lease, work, shared)
   } finally {
     running--
     letEnd()
@@ -174,36 +173,23 @@ function byResource(resources, values) {
   return Object.freeze(object)
 }
 
-/**
- * The `using` blocks with a shared lease that the caller is in, outermost first. Made for the first such block, because
- * Node.js before version 24 makes the promises of the whole process slower from then on.
- */
-let blocks
 let lastBlock = 0
 
 /**
- * Calls `work` with the lease of a `using` block. If the lease is shared, an acquire in the block must not wait for it: the
- * core rejects that, if it knows the number of the block.
+ * Returns what a `using` block with this lease needs if the lease is shared: an acquire in the block must not wait for it,
+ * and the core rejects that, if it knows the number of the block. Undefined for other leases.
  */
-async function inBlock(client, lease, work) {
-  if (lease.mode === 'exclusive') return work(lease)
-  blocks ??= new AsyncLocalStorage()
-  const block = { number: ++lastBlock, client, lease }
+function sharedBlock(client, lease) {
+  if (lease.mode === 'exclusive') return undefined
+  const block = { client, number: ++lastBlock }
   enterBlock(lease, block.number)
-  // Leaves out blocks that have ended. Otherwise each in a chain of blocks that start one another would keep all before it.
-  const outer = blocks.getStore()?.filter(({ lease }) => lease) ?? []
-  try {
-    return await blocks.run([...outer, block], work, lease)
-  } finally {
-    // Whatever the block has started, such as a timer, still refers to it.
-    block.client = block.lease = undefined
-  }
+  return block
 }
 
 /** Returns the number of the innermost block that the caller is in and that has a valid lease of any of these resources. */
 function blockWith(client, names) {
   const holds = (block) => block.client === client && block.lease.valid && block.lease.resources.some((own) => names.includes(own))
-  return blocks?.getStore()?.findLast(holds)?.number
+  return openBlocks().find(holds)?.number
 }
 
 /** Set by the class, because only it has access to the native lease. */
@@ -501,10 +487,10 @@ function begin(options, start) {
 }
 
 /** Calls `work` with a lease, and releases the lease. Resolves to the result of `work`. */
-async function resultUnder(lease, work) {
+async function resultUnder(lease, work, client) {
   let result
   try {
-    result = await runWork(lease, () => work(lease))
+    result = await runWork(lease, () => work(lease), client && sharedBlock(client, lease))
     checkResult(result)
   } catch (error) {
     // Without options, `release` never rejects, so the error of the work is never replaced.
@@ -611,7 +597,7 @@ class Client {
     const { mode } = optionsOf(options)
     checkWork(work)
     const lease = await this.lock(resources, options)
-    return resultUnder(lease, mode === undefined ? work : (held) => inBlock(this, held, work))
+    return resultUnder(lease, work, mode === undefined ? undefined : this)
   }
 
   semaphore(resource, options) {
