@@ -129,16 +129,14 @@ impl Lease {
         let loss = error(py, &loss).into_value(py).into_bound(py).into_any();
         let is_said =
             raised.get_type().is(loss.get_type()) && raised.str()?.as_any().eq(loss.str()?)?;
-        if raised.is_none() || is_said {
+        if is_said {
             return Ok(());
         }
-        // An error that takes no note, such as a frozen data class, must not be replaced.
-        let noted = raised.call_method1("add_note", (loss.str()?,));
-        noted.map(drop).or_else(
-            |e| {
-                if e.is_instance_of::<PyException>(py) { Ok(()) } else { Err(e) }
-            },
-        )
+        match raised.call_method1("add_note", (loss.str()?,)) {
+            // An error that takes no note, such as a frozen data class, must not be replaced.
+            Err(e) if !e.is_instance_of::<PyException>(py) => Err(e),
+            _ => Ok(()),
+        }
     }
 
     fn lost(&self) -> Pending {
@@ -236,10 +234,10 @@ impl Lease {
     /// lost, unless the block `raised` an error of its own.
     pub(crate) fn leave(&self, py: Python<'_>, raised: &Bound<'_, PyAny>) -> PyResult<()> {
         of_release(self.0.release()).wait_here(py, None)?;
-        match self.0.loss() {
-            Some(loss) if raised.is_none() => Err(error(py, &loss)),
-            _ => self.note_loss(raised),
+        if !raised.is_none() {
+            return self.note_loss(raised);
         }
+        self.0.loss().map_or(Ok(()), |loss| Err(error(py, &loss)))
     }
 }
 

@@ -34,30 +34,30 @@ pub(crate) fn owner(py: Python<'_>) -> PyResult<Owner> {
 
 /// Returns the open blocks of this thread or task, innermost last.
 pub(crate) fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
-    ENTERED.get(py)?.call_method0("get")?.extract()
+    let scopes: Vec<Bound<'_, PyAny>> = ENTERED.get(py)?.call_method0("get")?.extract()?;
+    let mut open = Vec::with_capacity(scopes.len() + 1);
+    for scope in scopes {
+        // A block that was left in another context is still in this one.
+        if !scope.getattr("is_left")?.is_truthy()? {
+            open.push(scope);
+        }
+    }
+    Ok(open)
 }
 
 /// Adds a block to the open ones of this thread or task, and makes it the owner of its lease.
 pub(crate) fn enter(scope: &Bound<'_, PyAny>, lease: &quorlock::Lease) -> PyResult<()> {
-    let py = scope.py();
-    let mut open = Vec::new();
-    for other in entered(py)? {
-        // A block that was left elsewhere is still in this context, which may be a copy.
-        if !other.getattr("is_left")?.is_truthy()? {
-            open.push(other);
-        }
-    }
+    let mut open = entered(scope.py())?;
     open.push(scope.clone());
-    set_entered(py, open)?;
+    set_entered(scope.py(), open)?;
     lease.enter_block(Some(owner_of(scope)));
     Ok(())
 }
 
-/// Marks a block as left, also for contexts that are copies of this one, and removes it from the open ones.
+/// Marks a block as left, in all contexts, and removes it from the open ones.
 pub(crate) fn leave(scope: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = scope.py();
     scope.setattr("is_left", true)?;
-    set_entered(py, entered(py)?.into_iter().filter(|other| !other.is(scope)).collect())
+    set_entered(scope.py(), entered(scope.py())?)
 }
 
 fn set_entered(py: Python<'_>, scopes: Vec<Bound<'_, PyAny>>) -> PyResult<()> {

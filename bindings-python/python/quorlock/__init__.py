@@ -25,10 +25,9 @@ from ._errors import (
     QuorlockError,
     QuorumError,
 )
-from ._lease import Lease
+from ._lease import Lease, current_lease
 from ._lock import Lock
 from ._quorlock import __version__, prepare
-from ._scope import current_lease
 from ._semaphore import Semaphore
 
 if TYPE_CHECKING:

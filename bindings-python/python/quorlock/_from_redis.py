@@ -260,21 +260,20 @@ def _unix(settings: _Settings, database: str) -> Node:
         settings.refuse("an abstract socket", "quorlock connects to sockets with a path")
     given = [f"db={database[1:]}"] if database else []
     place = quote(settings.text("a path", os.path.abspath(path)))  # noqa: PTH100
-    bare = _url("unix", place, given)
-    if settings.login is not None:
-        user, password = settings.login
-        given += [f"user={quote(user, safe='')}"] if user else []
-        given.append(f"pass={quote(password, safe='')}")
-    return Node(_url("unix", place, given), bare, settings.ask, settings.provider is not None)
+    return _made(settings, "unix", place, given)
 
 
 def _made(settings: _Settings, scheme: str, rest: str, parameters: list[str]) -> Node:
-    login = ""
+    """Returns the node with this URL, in which the login has its place."""
+    before, added = "", []
     if settings.login is not None:
-        user, password = settings.login
-        login = f"{quote(user or '', safe='')}:{quote(password, safe='')}@"
+        user, password = (quote(part or "", safe="") for part in settings.login)
+        if scheme == "unix":
+            added = [*([f"user={user}"] if user else []), f"pass={password}"]
+        else:
+            before = f"{user}:{password}@"
     return Node(
-        _url(scheme, login + rest, parameters),
+        _url(scheme, before + rest, [*parameters, *added]),
         _url(scheme, rest, parameters),
         settings.ask,
         settings.provider is not None,

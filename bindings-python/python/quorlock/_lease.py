@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from . import _quorlock, _warnings
 from ._async import current, library, result
@@ -13,7 +13,7 @@ from ._interrupts import interrupted_only_where_it_waits
 from ._options import LOCK
 
 # Imported here, not on first use: a child that is forked during an import would wait forever.
-from ._scope import Scope
+from ._scope import Scope, entered
 
 if TYPE_CHECKING:
     from ._quorlock import Pending
@@ -329,6 +329,22 @@ class Lease(_quorlock.LeaseBlock):
         fences = self.fences.items()
         held = ", ".join(f"{_quorlock.shortened(name)!r} (fence {fence})" for name, fence in fences)
         return f"<quorlock.Lease of {held}, {state}>"
+
+
+def current_lease() -> Lease:
+    """Returns the lease of the innermost block around the caller: `with` a lock, a semaphore or a
+    lease, an async form of these, a decorated function, or the leader of an election.
+
+    Threads and tasks with a copy of the context, such as those of `asyncio.create_task` and
+    `asyncio.to_thread`, get the same lease until the block ends. The lease may be lost: see
+    `Lease.check`. Raises RuntimeError if there is no block.
+    """
+    for scope in reversed(entered.get()):
+        if not scope.is_left:
+            return cast("Lease", scope.lease)
+    raise RuntimeError(
+        "no lock is held here: current_lease needs a `with` block or a decorated function around it"
+    )
 
 
 def _lease_or_none(native: _quorlock.Lease | None) -> Lease | None:

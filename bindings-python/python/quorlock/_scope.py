@@ -12,7 +12,7 @@ from ._async import library, task
 
 if TYPE_CHECKING:
     from ._async import Body
-    from ._lease import Lease
+    from ._quorlock import LeaseBlock
 
 
 def owner() -> int:
@@ -27,7 +27,7 @@ class Scope:
 
     __slots__ = ("_body", "is_left", "lease", "owner")
 
-    def __init__(self, lease: "Lease") -> None:
+    def __init__(self, lease: "LeaseBlock") -> None:
         self.lease = lease
         self.owner = owner()
         """The thread or task that entered the block."""
@@ -80,19 +80,3 @@ entered: ContextVar[tuple[Scope, ...]] = ContextVar("quorlock_entered", default=
 
 Threads and tasks may share a lock object. This variable tells which of its open blocks is being
 left."""
-
-
-def current_lease() -> "Lease":
-    """Returns the lease of the innermost block around the caller: `with` a lock, a semaphore or a
-    lease, an async form of these, a decorated function, or the leader of an election.
-
-    Threads and tasks with a copy of the context, such as those of `asyncio.create_task` and
-    `asyncio.to_thread`, get the same lease until the block ends. The lease may be lost: see
-    `Lease.check`. Raises RuntimeError if there is no block.
-    """
-    for scope in reversed(entered.get()):
-        if not scope.is_left:
-            return scope.lease
-    raise RuntimeError(
-        "no lock is held here: current_lease needs a `with` block or a decorated function around it"
-    )
