@@ -97,10 +97,12 @@ async fn follow(
                     Shown::Named(_) => String::new(),
                     Shown::Held { prefix, .. } => {
                         seen.0.retain(|_, before| before.state != State::Free);
-                        match () {
-                            () if seen.0.is_empty() => nothing_held(prefix),
-                            () if is_cut => MORE.to_owned(),
-                            () => String::new(),
+                        if seen.0.is_empty() {
+                            nothing_held(prefix)
+                        } else if is_cut {
+                            MORE.to_owned()
+                        } else {
+                            String::new()
                         }
                     }
                 }
@@ -131,7 +133,7 @@ struct Found {
     is_cut: bool,
 }
 
-/// Returns the status of the named resources. Without names, of all that are held, and of those seen before.
+/// Returns the status of the resources to show, and of those seen before.
 async fn look(client: &Client, shown: &Shown<'_>, seen: &Seen) -> Result<Found, Failure> {
     let (prefix, limit) = match *shown {
         Shown::Named(names) => {

@@ -4,7 +4,7 @@
 -- KEYS: for each resource the lock key, the fence key, the queue, and the readers (see readers.lua).
 -- ARGV: as in acquire.lua.
 
--- What remains of a lock key is read before the clock: see readers.lua. Tables are for several resources; one does without.
+-- What remains of a lock key is read before the clock: see readers.lua. One resource needs no tables, which cost time.
 local value, remains = redis.pcall('GET', KEYS[1]), -2
 if value then remains = redis.call('PTTL', KEYS[1]) end
 local held, pttl
