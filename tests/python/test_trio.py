@@ -407,8 +407,12 @@ def test_another_cancellation_has_priority_over_a_loss(
     async def main() -> None:
         with trio.CancelScope() as scope:
             async with client.lock("r") as lease:
+                lost = trio.Event()
+                lease.on_lost(lambda _: lost.set())
                 steal(servers, "r")
-                lease.on_lost(scope.cancel)
+                with trio.CancelScope(shield=True):
+                    await lost.wait()
+                scope.cancel()
                 await work()
         assert scope.cancelled_caught
 
