@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from docs.blocks import SKILL
 from packages.conftest import PROFILE
 from packages.mistakes import MISTAKES, check, with_server
 from packages.sandboxes import ROOT, Sandbox, quick_start
+from packages.tools import write
 from servers import Servers
 
 SMOKE = ROOT / "release" / "smoke.py"
@@ -62,6 +65,27 @@ def test_the_command_line_is_installed(
     echo = [sys.executable, "-c", ECHO]
     output = python.succeed(quorlock, "run", "--node", url, "r", "--", *echo)
     assert re.fullmatch(r"\d{16}\n", output)
+
+
+def test_the_types_pass_in_pyright(python: Sandbox, quick_tools: Sandbox) -> None:
+    name = "typed.py"
+    options = {
+        "typeCheckingMode": "strict",
+        "reportUnnecessaryTypeIgnoreComment": "error",
+        # Has redis-py, which the sandbox lacks.
+        "extraPaths": [sysconfig.get_path("purelib")],
+        "include": [name],
+    }
+    write(
+        quick_tools,
+        {
+            f"pyright/{name}": Path(__file__).with_name(name).read_text(),
+            "pyright/pyrightconfig.json": json.dumps(options),
+        },
+    )
+    pyright = "../node_modules/pyright/index.js"
+    interpreter = python.programs["python"]
+    quick_tools.succeed("node", pyright, "--project", "pyright", "--pythonpath", interpreter)
 
 
 @pytest.mark.parametrize("name", MISTAKES)

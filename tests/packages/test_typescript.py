@@ -18,6 +18,7 @@ BODY = """
   const text: string = lease.fence
   const lost: Error = new LeaseLostError()
   const current: Lease = currentLease()
+  const copied: Client = Client.from({ disconnect() {} }, { ttl: 5000 })
   register({ registerMetric() {} }, client)
 """
 IMPORTS = """
