@@ -131,7 +131,7 @@ def _servers(figures: Figures) -> Iterator[Goal]:
             f"CPU time of a server per cycle, {setting}",
             ratios,
             NODE_CPU_LIMIT,
-            f"times that of {RSLOCK}",
+            f"times the CPU time with {RSLOCK}",
             is_measured=rslock is not None,
         )
 
@@ -157,7 +157,7 @@ def _each_at_most(
     is_measured: bool = True,
 ) -> Goal:
     """Returns a goal of all forms. A form without a figure has failed, and misses the goal."""
-    goal = f"≤ {limit:g} {unit}, in each form"
+    goal = f"≤ {limit:g} {unit}, in each form of quorlock"
     if not is_measured:
         return Goal(what, goal, "not measured", None)
     known = {form: value for form, value in ratios.items() if value is not None}

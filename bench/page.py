@@ -75,9 +75,9 @@ def _introduction(figures: Figures) -> str:
             "<!-- Written by bench/report.py from bench/results.json: `make bench`. -->",
             "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
             _lines(
-                "The picture shows how long one acquire and one release of a free lock take, one",
-                "after the other, on five nodes: the shorter, the better. For its figures, see",
-                "[One at a time](#one-at-a-time).",
+                "The picture shows the latency of one cycle on five nodes: one acquire followed",
+                "by one release of a free lock. Shorter is better. For the figures in the picture,",
+                "see [One at a time](#one-at-a-time).",
             ),
             _lines(
                 "This page compares the cost of quorlock with the cost of raw sockets and of",
@@ -87,8 +87,8 @@ def _introduction(figures: Figures) -> str:
             _lines(
                 "**Compare the ratios, not the times.** The times depend on the machine, and",
                 "loopback is faster than any network. `make bench` repeats the measurement. For",
-                "the method, see [bench/README.md](../bench/README.md). For what quorlock aims at,",
-                "see [the goals](#goals).",
+                "the method, see [bench/README.md](../bench/README.md). For the targets of",
+                "quorlock, see [the goals](#goals).",
             ),
             "\n".join(
                 [
@@ -100,13 +100,13 @@ def _introduction(figures: Figures) -> str:
                     "- *Floor, all* is the same program, except that it waits for the replies of"
                     " all nodes.",
                     "- *Floor, plain* is the same program with other requests: a `SET NX PX`, and a"
-                    " script that compares and deletes. It waits for a majority.",
+                    " script that compares and deletes. It also waits for a majority of the nodes.",
                     "- A *Python peer* is another Python library that needs a majority of the nodes"
                     " for a lock.",
                     "- *redlock-4* and *redlock-5* are major versions 4 and 5 of the npm package"
                     " `redlock`.",
-                    "- A ratio such as *1.15 times* is a latency or a throughput divided by the"
-                    " value that it is compared with.",
+                    "- A ratio such as *1.15 times* is a latency or a throughput, divided by the"
+                    " latency or throughput that it is compared with.",
                 ]
             ),
             _table(["condition", "value"], conditions),
@@ -155,10 +155,11 @@ def _one_at_a_time(figures: Figures) -> str:
         [
             "## One at a time",
             _lines(
-                "In this measurement, one loop runs one cycle after another. *CPU* is the CPU",
-                "time that the client process uses per cycle. *Times floor* is the median divided",
-                "by the median of the floor. *Times plain floor* is the median divided by that of",
-                "the plain floor. The picture is [at the top](#performance).",
+                "One loop runs one cycle after another. *CPU* is the CPU time that the client",
+                "process uses per cycle. *Times floor* is the median divided",
+                "by the median of the floor. *Times plain floor* is the median divided by the",
+                "median of *floor, plain*. The picture of these figures is",
+                "[at the top](#performance).",
             ),
             table(columns, rows),
             "The next table shows the median latency of one cycle for different numbers of nodes."
@@ -231,7 +232,7 @@ def _in_flight(figures: Figures) -> str:
         [
             "## Many in flight",
             _lines(
-                "In this measurement, one process runs many cycles concurrently on five nodes.",
+                "One process runs many cycles concurrently on five nodes.",
                 "Each concurrent cycle has its own key. The cycles run in tasks, promises or",
                 "goroutines. For libraries that block the caller, the cycles run in at most 8",
                 "threads.",
@@ -240,7 +241,7 @@ def _in_flight(figures: Figures) -> str:
             "The next table shows how many cycles per second each library completes. *In"
             " flight* is the number of concurrent cycles. *Hangs* means that the library did not"
             " answer within 10 s. A dash means that the library was not measured with that number"
-            " of cycles.",
+            " of concurrent cycles.",
             table(["", *(f"{int(level):,} in flight" for level in levels)], _rates(figures)),
             "The next table shows the latency of a cycle, and the CPU time that the client process"
             " uses per cycle, when 64 cycles are in flight.",
@@ -282,7 +283,8 @@ def _servers(figures: Figures) -> str:
                 "A server runs commands in one thread, so its CPU time per cycle limits the",
                 "throughput of all clients together. The next table shows the CPU time that one",
                 "server uses per cycle, averaged over the five servers. *Times rslock* is this",
-                "CPU time divided by that of rslock. A dash means that it was not measured.",
+                "CPU time divided by the CPU time with rslock. A dash means that the value was not",
+                "measured.",
             ),
             table(columns, _server_rows(figures)),
         ]
@@ -309,9 +311,9 @@ def _round_trips(figures: Figures) -> str:
     parts = [
         "## On a network",
         _lines(
-            "In this measurement, one loop runs one cycle after another on five nodes, and each",
-            "reply is delayed: by 0.5 ms, which is typical of a round trip within a zone, and by",
-            "2 ms, which is typical across zones. A cycle takes at least two round trips.",
+            "One loop runs one cycle after another on five nodes. Each reply",
+            "is delayed by 0.5 ms, which is a typical round trip within a zone, or by 2 ms, which",
+            "is a typical round trip between zones. A cycle takes at least two round trips.",
         ),
     ]
     if not by_time:
@@ -322,8 +324,8 @@ def _round_trips(figures: Figures) -> str:
     return "\n\n".join(
         [
             *parts,
-            "The next table shows the median latency, and the median divided by that of the plain"
-            " floor.",
+            "The next table shows the median latency, and the median divided by the median of"
+            " *floor, plain*.",
             table(columns, _round_trip_rows(by_time)),
         ]
     )
@@ -351,7 +353,7 @@ def _faults(figures: Figures) -> str:
         [
             "## With nodes that fail",
             _lines(
-                "In this measurement, one loop runs one cycle after another on five nodes, and",
+                "One loop runs one cycle after another on five nodes, and",
                 "some of the nodes fail. Each cell shows the median latency. The ratio in",
                 "parentheses is that latency divided by the latency of the same library on",
                 "healthy nodes, measured in the same rounds.",
@@ -406,12 +408,12 @@ def _held(figures: Figures) -> str:
         [
             "## Held leases",
             _lines(
-                "In this measurement, the client only renews its leases. *Held* is how long it",
-                "holds them. *Requests* is the number of requests that the client sends",
-                "to each node. *One by one* is the number of requests that the client would send",
-                "to each node without batching: three requests per ttl for each lease. *CPU* is",
-                "the CPU time of the client, and *CPU of a server* is the CPU time of one",
-                "server. Both are percentages of one core.",
+                "The client only renews its leases. *Held* is the time for",
+                "which the client holds the leases. *Requests* is the number of requests that the",
+                "client sends to each node. *One by one* is the number of requests that the",
+                "client would send to each node without batching: three requests per ttl for each",
+                "lease. *CPU* is the CPU time of the client, and *CPU of a server* is the CPU time",
+                "of one server. Both CPU times are percentages of one core.",
             ),
             table(columns, rows),
             _lines(
@@ -448,9 +450,9 @@ def _start(figures: Figures) -> str:
             table(["", "bare", "importing", "difference"], imports),
             _lines(
                 "The next table shows the time that a new process needs for its first lock on",
-                "five nodes, from before the client is created until the lease is held.",
-                "*Loopback* is the time on loopback. For *round trips*, each",
-                f"reply is delayed by {start['round trip ms']} ms, and the time is divided by",
+                "five nodes. The time starts before the client is created, and ends when the",
+                "lease is held. *Loopback* is the time without a delay. *Round trips* is the time",
+                f"with a delay of {start['round trip ms']} ms for each reply, divided by",
                 f"{start['round trip ms']} ms. Opening a TCP connection is not delayed. *New",
                 "nodes* have not loaded the scripts yet. *Plain sockets* is a program that only",
                 "connects and sends one PING to each node.",

@@ -35,14 +35,14 @@ def excerpt(figures: Figures) -> str:
         f" The same requests over raw sockets take {_micros(floor)}."
     ]
     compared = [
-        f"{peer / own:.1f} times as long as quorlock {short} asyncio"
+        f"the fastest {short} asyncio takes {peer / own:.1f} times"
         for short, name, form in [("without", PYTHON, "sync"), ("with", ASYNCIO, "async")]
         if (peer := figures.fastest_peer("Python", form)) and (own := figures.latency(name))
     ]
     if compared:
         lines.append(
-            "- **Other Python libraries.** The fastest that locks on a majority of the nodes takes"
-            f" {_listed(compared)}."
+            "- **Other Python libraries.** Of those that lock on a majority of the nodes,"
+            f" {', and '.join(compared)} as long as quorlock."
         )
     tasks, threads = figures.rate(ASYNCIO, 64), figures.rate(PYTHON, 8)
     if tasks and threads:
@@ -54,8 +54,8 @@ def excerpt(figures: Figures) -> str:
     known = [times for times in frozen if times is not None]
     if known:
         lines.append(
-            "- **Frozen nodes.** With two of the five nodes frozen, one acquire and release takes"
-            f" {min(known):.2f} to {max(known):.2f} times as long."
+            "- **Frozen nodes.** With two of five nodes frozen, one acquire and release takes"
+            f" {min(known):.2f} to {max(known):.2f} times as long as with healthy nodes."
         )
     picture = "![One lock at a time on five nodes](docs/pictures/performance-one-at-a-time.svg)"
     return "\n".join([*lines, "", picture, ""])

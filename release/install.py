@@ -20,9 +20,9 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "gettin
 
 SOURCE = {
     "build": """\
-quorlock is not on PyPI, npm or crates.io yet. Clone it, and build the packages for Python and
-Node.js. This needs Rust 1.88, Python 3.11 and Node.js 20.19 or later, a C compiler and make. It
-takes about three minutes, and shows each step and each crate that cargo compiles:
+quorlock is not on PyPI, npm or crates.io yet. Clone the repository, and build the Python
+and Node.js packages. The build needs Rust 1.88, Python 3.11 and Node.js 20.19 or later, a C
+compiler and make. It takes about three minutes:
 
 <!-- test: skip (see tests/packages) -->
 ```sh
@@ -37,8 +37,8 @@ python3 -m venv venv
 pip install quorlock/build/packages/quorlock-*.whl
 ```
 
-For Python alone, skip `make`: in the venv, `pip install ./quorlock` compiles for minutes, and shows
-the crates with `--verbose`.
+For Python alone, skip `make`, and run `pip install ./quorlock` in the venv. It compiles for
+minutes; `--verbose` shows the progress.
 """,
     "node": "```sh\nnpm install ./quorlock/build/packages/*.tgz\n```\n",
     "rust": """\

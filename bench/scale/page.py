@@ -28,8 +28,8 @@ def _introduction(results: Results) -> str:
     machine = results["machine"]
     return (
         "## Scale\n\n`make bench-scale` measures how the cost grows with the number of leases,"
-        " resources, processes and nodes. If a curve is flat, each further unit costs as much as"
-        " the ones before it. For the method, see [bench/scale](../bench/scale/README.md).\n\n"
+        " resources, processes and nodes. If a curve is flat, the cost per lease, resource, process"
+        " or node stays the same. For the method, see [bench/scale](../bench/scale/README.md).\n\n"
         f"The figures of this section were measured on {results['date']} at commit"
         f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs ({machine['processor']},"
         f" {machine['server']}). Placement: {results['placement']}."
@@ -61,15 +61,16 @@ def _held(rows: Sequence[Results]) -> str:
         [
             "### Held leases at scale",
             "One process acquires leases with a ttl of 10 s, and then only renews them. All leases"
-            " were still valid at the end. *Bytes* are memory per lease. *CPU* is the CPU time per"
-            " lease and second.",
+            " were still valid at the end. *Bytes* is the client's memory per lease. *CPU* is the"
+            " client's CPU time per lease and second.",
             "![Cost of a held lease](pictures/performance-scale-held.svg)",
             table(columns, cells),
-            f"{_range(each['leases'] for each in own)} leases: the largest CPU time of the client"
-            f" per lease is {spread(each['client cpu'] for each in own)} the smallest, that of a"
-            f" server {spread(each['server cpu'] for each in own)}, and memory"
-            f" {spread(each['client bytes'] for each in own)} in the client and"
-            f" {spread(each['server bytes'] for each in own)} on a server.",
+            f"For {RUST} with {_range(each['leases'] for each in own)} leases, the largest CPU time"
+            f" of the client per lease is {spread(each['client cpu'] for each in own)} the"
+            " smallest. The largest CPU time of a server per lease is"
+            f" {spread(each['server cpu'] for each in own)} the smallest. The largest memory per"
+            f" lease is {spread(each['client bytes'] for each in own)} the smallest in the client,"
+            f" and {spread(each['server bytes'] for each in own)} the smallest on a server.",
         ]
     )
 
@@ -104,18 +105,19 @@ def _distinct(samples: Sequence[Results]) -> str:
         [
             "### Distinct resources",
             "One process locks and releases new resources, with 64 cycles in flight on five nodes."
-            " A server keeps the fence counter of a resource for 70 s after its last lock, so its"
-            " memory grows with the rate for 70 s. *Server* is the server with the most memory.",
+            " A server keeps the fence counter of a resource for 70 s after the last lock of the"
+            " resource. So the memory of a server grows during the first 70 s. *Server* is the"
+            " memory of the server that uses the most memory.",
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
             f"In the second half of the run, the memory of the client changed by {growth:+.1f} MB."
-            f" The server with the most memory had {_megabytes(peak['server bytes'])} and"
-            f" {peak['keys']:,} keys at most, and {_megabytes(samples[-1]['server bytes'])} at the"
-            " end. Redis deletes expired keys with a delay, so a server may have more keys than are"
-            " still needed. The deletion takes CPU time: a cycle took all servers together"
-            f" {micros(_mean(samples[: len(samples) // 2]))} in the first half of the run, and"
-            f" {micros(_mean(samples[-len(samples) // 10 :]))} in the last tenth, in which most"
-            " keys were deleted.",
+            f" The server with the most memory used {_megabytes(peak['server bytes'])} for"
+            f" {peak['keys']:,} keys at its peak, and {_megabytes(samples[-1]['server bytes'])} at"
+            " the end. Redis deletes expired keys with a delay, so a server may store more keys"
+            " than it still needs. The deletion takes CPU time. Per cycle, all servers together"
+            f" used CPU time of {micros(_mean(samples[: len(samples) // 2]))} in the first half of"
+            f" the run, and {micros(_mean(samples[-len(samples) // 10 :]))} in the last tenth of"
+            " the run. Most keys were deleted in the last tenth.",
         ]
     )
 
@@ -157,11 +159,13 @@ def _processes(rows: Sequence[Results]) -> str:
     return "\n\n".join(
         [
             "### Processes",
-            "Each process has one client of five nodes. *Connections* are those to one node: of"
-            " idle processes, and while all of them wait. *Memory* is that of a process, with"
-            " its share of pages that processes have in common, and that of its connection on a"
-            " server. *Idle CPU* is CPU time per process and second. For a server, what it uses"
-            " without these processes is subtracted, so a figure near zero may be negative.",
+            "Each process has one client, which uses five nodes. *Connections* is the number of"
+            " connections to one node while all processes are idle. *Waiting* is the number of"
+            " connections while all processes wait for a lock. *Memory* is the memory of a process,"
+            " including its share of pages that processes have in common. *Memory on a server* is"
+            " the memory for one process. *Idle CPU* is the CPU time per process and second. For a"
+            " server, the CPU time that it uses without these processes is subtracted, so a figure"
+            " near zero may be negative.",
             "![Cost of many processes](pictures/performance-scale-processes.svg)",
             table(
                 [
@@ -175,10 +179,11 @@ def _processes(rows: Sequence[Results]) -> str:
                 ],
                 idle,
             ),
-            "All processes wait for the same lock. Each of them then gets it once, and releases it"
-            " immediately. *Hand-over* is the average time from one acquire to the next. *Requests*"
-            " and *CPU of a server* are per hand-over, and *waiting* is the share of a core that a"
-            " server uses while all processes wait.",
+            "All processes wait for the same lock. Each process then gets the lock once, and"
+            " releases it immediately. *Hand-over* is the average time from one acquire to the"
+            " next. *Requests* is the number of requests to a node per hand-over. *CPU of a server*"
+            " is the CPU time per hand-over. *Waiting* is the share of a core that a server uses"
+            " while all processes wait.",
             table(
                 [
                     "processes",
@@ -191,7 +196,7 @@ def _processes(rows: Sequence[Results]) -> str:
                 ],
                 hand_over,
             ),
-            f"{_range(each['processes'] for each in rows)} processes: the longest average"
+            f"With {_range(each['processes'] for each in rows)} processes, the longest average"
             f" hand-over is {spread(each['hand-over ms'] for each in rows)} the shortest.",
         ]
     )
@@ -223,14 +228,15 @@ def _resources(summaries: Results) -> str:
         [
             "### Resources in one lock",
             "One loop runs one cycle after another on five nodes. All resources of a lock are"
-            " acquired together. *Per resource* is the time, and at the end the CPU time of one"
-            " server, divided by the number of resources.",
+            " acquired together. The first *per resource* column is the time of a cycle divided by"
+            " the number of resources. The second column is the CPU time of a server divided by the"
+            " number of resources.",
             "![Cost of a resource](pictures/performance-scale-resources.svg)",
             table(columns, cells),
             f"A cycle with {last} resources takes {most['median'] / fewest['median']:.1f} times as"
-            f" long as one with {first}, and"
-            f" {most['server cpu per node'] / fewest['server cpu per node']:.1f} times the CPU"
-            " time of a server.",
+            f" long as a cycle with {first} resource, and uses"
+            f" {most['server cpu per node'] / fewest['server cpu per node']:.1f} times as much CPU"
+            " time on a server.",
         ]
     )
 
@@ -255,7 +261,7 @@ def _nodes(summaries: Results) -> str:
             " of a cycle includes the time for which servers wait for each other.",
             "![Cost of a node](pictures/performance-scale-nodes.svg)",
             table(columns, cells),
-            f"{_range(count for count, _ in good)} nodes: the largest CPU time of one server per"
-            f" cycle is {spread(one['server cpu per node'] for _, one in good)} the smallest.",
+            f"With {_range(count for count, _ in good)} nodes, the largest CPU time of one server"
+            f" per cycle is {spread(one['server cpu per node'] for _, one in good)} the smallest.",
         ]
     )

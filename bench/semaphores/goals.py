@@ -37,7 +37,7 @@ def _cost(rows: list[dict[str, Any]]) -> Iterator[Goal]:
             what = f"one cycle at limit {int(limit):,}, {row['library']}"
             times = row[limit].get("median"), row["lock"].get("median")
             ratio = times[0] / times[1] if all(times) else None
-            yield _at_most(what, ratio, most, " times an exclusive lock's")
+            yield _at_most(what, ratio, most, " times the latency of an exclusive lock")
 
 
 def _rounds(contests: dict[str, Any]) -> Iterator[Goal]:
@@ -52,7 +52,8 @@ def _hand_off(entrants: dict[str, Any]) -> Iterator[Goal]:
     for name, summary in _quorlock(entrants):
         if summary.get("hand-off") is not None and summary.get("alone"):
             ratio = summary["hand-off"] / summary["alone"]
-            yield _at_most(f"hand-off, {name}", ratio, HAND_OFF, " times an uncontended acquire")
+            of_acquire = " times the latency of an uncontended acquire"
+            yield _at_most(f"hand-off, {name}", ratio, HAND_OFF, of_acquire)
 
 
 def _use(entrants: dict[str, Any]) -> Iterator[Goal]:

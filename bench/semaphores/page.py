@@ -22,9 +22,9 @@ def section(results: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "## Semaphores",
-            "`make bench-semaphores` measures what a permit of a semaphore costs compared with an"
-            " exclusive lock, and how contenders share the permits. For the method, see"
-            " [bench/semaphores](../bench/semaphores/README.md).",
+            "`make bench-semaphores` compares the cost of a semaphore permit with the cost of an"
+            " exclusive lock. It also measures how contenders share the permits. For the method,"
+            " see [bench/semaphores](../bench/semaphores/README.md).",
             _goals(results),
             _cycles(results["cycles"]),
             _rounds(contests),
@@ -66,7 +66,7 @@ def _cycles(rows: list[dict[str, Any]]) -> str:
     }
     return (
         "A cycle acquires and releases one permit or lock that nobody else wants. The ratio in"
-        " parentheses is the figure divided by that of the same library's exclusive lock.\n\n"
+        " parentheses is the figure divided by the figure of the same library's exclusive lock.\n\n"
         + "\n\n".join(figures(figure) for figure in titles)
     )
 
@@ -102,9 +102,10 @@ def _rounds(contests: Mapping[str, Summaries]) -> str:
     columns = ["load", "limit", "median rounds", "mean rounds", "acquisitions per second"]
     return (
         "A *round* is one request to every node. At half load, there are half as many contenders as"
-        " permits. At full load, there are as many. In the last row, there are twice as many. They"
-        " hold permits for 5 to 15 ms at limit 10, for 0.5 to 1.5 s at limit 1,000, and for 10 ms"
-        " in the last row, so compare the rounds, not the rates.\n\n" + table(columns, rows)
+        " permits. At full load, there are as many contenders as permits. In the last row, there"
+        " are twice as many contenders as permits. Contenders hold permits for 5 to 15 ms at limit"
+        " 10, for 0.5 to 1.5 s at limit 1,000, and for 10 ms in the last row. Because these times"
+        " differ, compare the rounds, not the rates.\n\n" + table(columns, rows)
     )
 
 
@@ -119,9 +120,9 @@ def _hand_off(entrants: Summaries) -> str:
         rows.append([_bold(name), *cells])
     columns = ["20 contenders for 10 permits", "uncontended acquire", "hand-off", "ratio"]
     return (
-        "Each holder keeps its permit for 75 to 225 ms, and others wait. A *hand-off* is the time"
-        " from the return of a release until a waiter has the permit. The last column counts from"
-        " the call of the release.\n\n" + table([*columns, "from the call"], rows)
+        "Each holder keeps its permit for 75 to 225 ms while other contenders wait. A *hand-off* is"
+        " the time from the return of a release until a waiter has the permit. The time in the last"
+        " column starts at the call of the release.\n\n" + table([*columns, "from the call"], rows)
     )
 
 
@@ -145,13 +146,13 @@ def _use(entrants: Summaries) -> str:
         "CPU time of the servers per acquisition",
     ]
     return (
-        "Each contender holds a permit for 10 ms, releases it, and wants the next one. The Rust"
-        " program's timers have a resolution of 1 ms, so it holds permits for about 11 ms. *Permits"
-        " in use* is the number of permits that are held on average. *Above the limit* is the"
+        "Each contender holds a permit for 10 ms, releases it, and acquires the next permit. The"
+        " Rust program's timers have a resolution of 1 ms, so this program holds permits for about"
+        " 11 ms. *Permits in use* is the average number of held permits. *Above the limit* is the"
         " number of acquisitions after which there were more holders than permits.\n\n"
-        "In the first row, ten contenders share the ten permits, so none of them waits: permits are"
-        " idle only while their next holders send requests. In the other rows, ten of 20 contenders"
-        " wait." + _needed(entrants) + "\n\n" + table(columns, rows)
+        "In the first row, ten contenders share the ten permits, so no contender waits. A permit is"
+        " idle only while its next holder sends requests. In the other rows, ten of the 20"
+        " contenders wait." + _needed(entrants) + "\n\n" + table(columns, rows)
     )
 
 
@@ -171,10 +172,11 @@ def _needed(entrants: Summaries) -> str:
     if not needed:
         return ""
     return (
-        " That costs the servers more CPU time for each acquisition, because a waiter first joins"
-        " the queue of each node, and each release then notifies one. At this cost, five nodes need"
-        f" about {max(needed):.1f} CPUs for {IN_USE:g} permits in use. Here, they share one CPU:"
-        " the busier it is, the longer requests wait, and the longer permits are idle."
+        " Waiting costs the servers more CPU time for each acquisition: a waiter first joins the"
+        " queue of each node, and each release then notifies one waiter. At this cost, five nodes"
+        f" need about {max(needed):.1f} CPUs for {IN_USE:g} permits in use. In this measurement,"
+        " the nodes share one CPU. The busier this CPU is, the longer requests wait, and the longer"
+        " permits are idle."
     )
 
 
@@ -188,9 +190,10 @@ def _limit(entrants: Summaries) -> str:
     rows = [[_bold(name), *_cells(summary, columns)] for name, summary in entrants.items()]
     names = ["acquisitions", "above the limit", "most held at once", "permits in use"]
     return (
-        "Six processes contend for two permits. Each holder keeps its permit for 5 to 15 ms. The"
-        " scheduler places clients and servers. An acquisition is *above the limit* if there are"
-        " then more holders than permits.\n\n" + table(["limit 2", *names], rows)
+        "In the last table, six processes contend for two permits. Each holder keeps its permit for"
+        " 5 to 15 ms. The operating system chooses the CPUs of clients and servers. An acquisition"
+        " is *above the limit* if there are more holders than permits after the acquisition."
+        "\n\n" + table(["limit 2", *names], rows)
     )
 
 

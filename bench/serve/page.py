@@ -15,9 +15,9 @@ def section(results: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "## Through the socket",
-            "`make bench-serve` measures [`quorlock serve`](serve.md) with go-redis as its client,"
-            " beside quorlock in process and the libraries of Go and Java. For the method, see"
-            " [bench/serve](../bench/serve/README.md).",
+            "`make bench-serve` compares [`quorlock serve`](serve.md) with quorlock inside the"
+            " process of the client, and with libraries for Go and Java. The client of `quorlock"
+            " serve` is go-redis. For the method, see [bench/serve](../bench/serve/README.md).",
             _goals(results),
             _cycles(results["cycles"]),
             _idle(results["idle"]),
@@ -51,9 +51,9 @@ def _cycles(cycles: dict[str, dict[str, Any]]) -> str:
         rows.append([name(contender), *row, rate])
     columns = ["five nodes", "median", "times Rust", "99th percentile", f"cycles/s, {IN_FLIGHT}"]
     return (
-        "The first columns show one cycle at a time, the last one the throughput with"
-        f" {IN_FLIGHT} cycles in flight. {SERVE} then has {IN_FLIGHT}"
-        f" connections.\n\n{table(columns, rows)}"
+        f"The last column is the throughput with {IN_FLIGHT} cycles in flight, for which {SERVE}"
+        f" has {IN_FLIGHT} connections. The other columns are for one cycle at a"
+        f" time.\n\n{table(columns, rows)}"
     )
 
 
@@ -61,6 +61,6 @@ def _idle(idle: dict[str, int]) -> str:
     per_connection = (idle["with"] - idle["before"]) / idle["connections"] / 1000
     return (
         f"The daemon uses {idle['before'] / 1e6:.1f} MB of resident memory without connections, and"
-        f" {idle['with'] / 1e6:.1f} MB with {idle['connections']:,}: {per_connection:.1f} kB for"
-        " each."
+        f" {idle['with'] / 1e6:.1f} MB with {idle['connections']:,} connections. Each connection"
+        f" takes {per_connection:.1f} kB."
     )

@@ -12,8 +12,8 @@ def section(results: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "## Shared locks",
-            "`make bench-shared` measures what a shared lock costs beside an exclusive one. For the"
-            " method, see [bench/shared](../bench/shared/README.md).",
+            "`make bench-shared` compares the cost of a shared lock with the cost of an exclusive"
+            " lock. For the method, see [bench/shared](../bench/shared/README.md).",
             _alone(results["alone"]),
             _together(results["together"]),
             _phases(results["phases"]),
@@ -55,8 +55,8 @@ def _together(figures: dict[str, Any]) -> str:
     columns = ["1,000 loops", "cycles per second", "scripts per node", "CPU time per node"]
     return (
         f"{table(columns, rows)}\n\nThe readers complete {readers['rate'] / exclusive['rate']:.2f}"
-        " times as many cycles per second. On this machine, the CPU that all five servers share"
-        " limits both."
+        " times as many cycles per second as the loops with exclusive locks. On this machine, the"
+        " CPU that all five servers share limits both rates."
     )
 
 
@@ -77,8 +77,9 @@ def _phases(phases: dict[str, dict[str, Any]]) -> str:
         )
     columns = ["a writer among 64 readers", "granted within 10 s", "median wait", "longest wait"]
     return (
-        "64 readers hold one resource for 10 to 30 ms each, again and again, and a writer wants it"
-        " alone. With quorlock, the writer waits for the readers that were there before it. *Later"
-        " readers* got the lock while the writer's first request was under way."
+        "In the next table, 64 readers repeatedly hold one resource for 10 to 30 ms, and a writer"
+        " wants the resource exclusively. With quorlock, the writer waits for the readers that came"
+        " before it. *Later readers* came after the writer, but got the lock before the writer."
+        " With quorlock, they get the lock only while the writer's first request is under way."
         "\n\n" + table([*columns, "most later readers", "reads per second"], rows)
     )

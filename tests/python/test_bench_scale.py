@@ -76,7 +76,7 @@ def page() -> str:
 
 
 def test_the_cost_of_a_lease_is_compared_within_rust() -> None:
-    assert "1,000 to 100,000 leases: the largest CPU time of the client per lease is 1.50" in page()
+    assert "1,000 to 100,000 leases, the largest CPU time of the client per lease is 1.50" in page()
 
 
 def test_the_growth_of_the_client_is_that_of_the_second_half() -> None:
@@ -95,12 +95,12 @@ def test_every_tenth_sample_is_a_row() -> None:
 
 
 def test_processes_are_compared_by_their_average_hand_over() -> None:
-    assert "1 to 1,000 processes: the longest average hand-over is 2.50 times" in page()
+    assert "1 to 1,000 processes, the longest average hand-over is 2.50 times" in page()
 
 
 def test_resources_and_nodes_have_a_cost_per_unit() -> None:
     assert "| 64 | 1,600 µs | 25 µs | 50 µs | 160 µs | 2.5 µs |" in page()
-    assert "A cycle with 64 resources takes 16.0 times as long as one with 1" in page()
+    assert "A cycle with 64 resources takes 16.0 times as long as a cycle with 1 resource" in page()
     assert "largest CPU time of one server per cycle is 2.00 times the smallest" in page()
 
 

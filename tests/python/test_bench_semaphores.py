@@ -97,7 +97,7 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
         }
     )
     assert "| one cycle at limit 10, quorlock Rust | at most 1.3" in text
-    assert "an exclusive lock's | 1.20 | yes |" in text
+    assert "of an exclusive lock | 1.20 | yes |" in text
     assert "| median rounds at half load, limit 10 | at most 1.2 | 1.00 | yes |" in text
     assert "| acquisitions above the limit, quorlock, all contests | none | 0 | yes |" in text
     assert "| **quorlock Rust** | 5 | 200 µs | 240 µs (1.20) | 300 µs (1.50) |" in text
