@@ -37,8 +37,8 @@ python3 -m venv venv
 pip install quorlock/build/packages/quorlock-*.whl
 ```
 
-For Python alone, skip `make`, and run `pip install ./quorlock` in the venv. It compiles for
-minutes; `--verbose` shows the progress.
+If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. This compiles for
+a few minutes. To see the progress, add `--verbose`.
 """,
     "node": "```sh\nnpm install ./quorlock/build/packages/*.tgz\n```\n",
     "rust": """\
