@@ -9,6 +9,7 @@
 //! - [`Round`] is one attempt to win a majority. It receives votes and returns the decision, the nodes to
 //!   send RAISE to, and the nodes to undo.
 //! - [`Lease`] is created from a won round. It decides validity, extension and release.
+//! - [`Footprint`] knows what a lease has left on the nodes, or may yet leave there.
 //! - [`Upkeep`] decides when to renew a lease.
 //! - [`Guard`] decides whether the votes of a node that may have restarted count.
 //! - [`Adoption`] decides whether a lease that its holder gave up can still be adopted.
@@ -25,6 +26,7 @@
 
 mod clocks;
 mod fence;
+mod footprint;
 mod guard;
 mod leader;
 mod lease;
@@ -46,6 +48,7 @@ mod waiting;
 
 pub use clocks::NodeClocks;
 pub use fence::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, fence_memory, next_fence};
+pub use footprint::Footprint;
 pub use guard::Guard;
 pub use leader::{is_passed, next_leader};
 pub use lease::{Ended, Extended, Extension, Lease, Release};

@@ -20,6 +20,11 @@ impl Quorum {
         self.nodes
     }
 
+    /// All nodes.
+    pub fn all(self) -> NodeSet {
+        (0..self.nodes).collect()
+    }
+
     /// q = floor(N/2) + 1: the smallest size at which any two sets of nodes overlap.
     pub fn size(self) -> usize {
         self.nodes / 2 + 1

@@ -2,6 +2,7 @@
 
 mod exhaustive;
 mod fencing;
+mod footprint;
 mod forgetting;
 mod keeping;
 mod late;

@@ -18,11 +18,11 @@ use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lock::driver::Driver;
-use crate::lock::held::{Grant, HeldLease, Requests};
+use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;
 use crate::runtime::clock;
 use futures_util::future::join_all;
-use quorlock_protocol::{self as protocol, FENCE_LIMIT, NodeSet};
+use quorlock_protocol::{self as protocol, FENCE_LIMIT, Footprint, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -154,7 +154,9 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     // A node that has not answered may hold the key, or have a request of the first process under way.
     let holders = (0..quorum.nodes()).filter(|node| !is_missing(node)).collect();
     let unanswered = (0..quorum.nodes()).filter(|node| !resumed.sound().contains(*node)).collect();
-    let held = HeldLease::with(driver, grant, resumed, Requests { holders, unanswered });
+    let gone_by = grant.term.gone(clock::now());
+    let footprint = Footprint::with(holders, unanswered, gone_by);
+    let held = HeldLease::with(driver, grant, resumed, footprint);
     let lease = Lease::new(renewer, held);
     if driver.closing.is_cancelled() {
         // `Client::close` may have missed this lease. Then another process may still resume it.

@@ -325,7 +325,7 @@ impl Acquire {
             is_resumed: false,
             owner: self.owner,
         };
-        let held = HeldLease::new(&self.driver, grant, round.granted(), round.requests());
+        let held = HeldLease::new(&self.driver, grant, round.votes());
         let lease = Lease::new(&self.renewer, Arc::clone(&held));
         match self.verify(&mut caller, &mut round, &held).await {
             Ok(()) => {

@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::lock::extend::extend;
-use crate::lock::held::{HeldLease, LeaseState};
+use crate::lock::held::HeldLease;
 use crate::runtime::fork::Owned;
 use quorlock_protocol::Term;
 use std::fmt;
@@ -62,7 +62,7 @@ pub(crate) async fn detach(
         let extended = extended.await;
         if let Ok(Ok(())) = extended {
             // A node that has not answered a request of the lease may not vote on the adoption.
-            held.wait_until(LeaseState::is_answered).await;
+            held.wait_until(|state| state.footprint.silent().is_empty()).await;
         }
         extended
     };

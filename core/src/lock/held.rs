@@ -23,7 +23,9 @@ use crate::runtime::clock;
 use crate::runtime::mutex::{Mutex, MutexGuard};
 use crate::runtime::timer::sleep;
 use once_cell::race::OnceBox;
-use quorlock_protocol::{self as protocol, Ended, Event, Moment, NodeSet, Term, Upkeep, Vote};
+use quorlock_protocol::{
+    self as protocol, Ended, Event, Footprint, Moment, NodeSet, Round, Term, Upkeep, Vote,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -75,9 +77,9 @@ pub(crate) struct LeaseState {
     pub(crate) lease: protocol::Lease,
     /// The keys and the token, as the next requests name them: that of the grant, unless the lease was downgraded.
     subject: Arc<Subject>,
-    /// The upgrades that failed. Boxed, as the next field, because few leases have one.
-    undone: Option<Box<FailedUpgrades>>,
-    /// The owner of the block that releases the lease at its end; `None` if there is none.
+    pub(crate) footprint: Footprint<FailedUpgrade>,
+    /// The owner of the block that releases the lease at its end; `None` if there is none. Boxed, because few leases are
+    /// shared and in a block.
     block: Option<Box<Owner>>,
     /// The schedule of automatic extensions; `None` if the lease is not renewed.
     upkeep: Option<Upkeep>,
@@ -85,15 +87,6 @@ pub(crate) struct LeaseState {
     renewal_sent: Option<Moment>,
     /// Each node's outcome in the last extension; empty if that extension was confirmed.
     failure_reports: Vec<NodeReport>,
-    /// The time by which the last key of this lease expires on the nodes, even if no further request reaches
-    /// them.
-    keys_gone_by: Moment,
-    /// The requests of the winning round.
-    requests: Requests,
-    /// For each HEAL that a node has not answered: the node. It stays here if its connection broke.
-    unanswered_heals: Vec<usize>,
-    /// The nodes that HEAL was sent to. They may hold the key, too.
-    repaired: NodeSet,
     /// Notified when the lease is lost.
     watchers: Vec<Watcher>,
     /// Whether the end is recorded in statistics and events.
@@ -104,16 +97,14 @@ pub(crate) struct LeaseState {
     has_untaken_text: bool,
 }
 
-/// The subjects of upgrades that failed, and the nodes that have not answered GIVE BACK.
-type FailedUpgrades = Vec<(Arc<Subject>, NodeSet)>;
+/// The round of an upgrade that failed.
+#[derive(Clone)]
+pub(crate) struct FailedUpgrade(pub(crate) Arc<Subject>);
 
-/// What became of the requests of the winning round.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Requests {
-    /// The nodes that hold, or may hold, the key.
-    pub(crate) holders: NodeSet,
-    /// The nodes that have not answered, and may still set the key.
-    pub(crate) unanswered: NodeSet,
+impl PartialEq for FailedUpgrade {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.token == other.0.token
+    }
 }
 
 impl Grant {
@@ -145,33 +136,14 @@ impl LeaseState {
     }
 }
 
-impl LeaseState {
-    /// The nodes that may set the key later, because of a request under way.
-    fn unanswered(&self) -> NodeSet {
-        let heals = self.unanswered_heals.iter().copied();
-        let undone = self.undone.iter().flat_map(|all| all.iter());
-        let undone = undone.flat_map(|(_, silent)| silent.iter());
-        heals.chain(undone).chain(self.requests.unanswered.iter()).collect()
-    }
-
-    /// Whether no request is under way that sets the key.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.unanswered().is_empty()
-    }
-}
-
 impl HeldLease {
-    /// Creates the lease of a won round and counts it as held. `granted` are the nodes that have
-    /// granted it so far.
-    pub(crate) fn new(
-        driver: &Arc<Driver>,
-        grant: Grant,
-        granted: NodeSet,
-        requests: Requests,
-    ) -> Arc<Self> {
+    /// Creates the lease of a won round and counts it as held.
+    pub(crate) fn new(driver: &Arc<Driver>, grant: Grant, round: &Round) -> Arc<Self> {
         let limit = grant.max_hold.map(|max_hold| grant.sent.plus(max_hold));
-        let lease = protocol::Lease::new(driver.quorum, granted, grant.fence, grant.end, limit);
-        Self::with(driver, grant, lease, requests)
+        let lease =
+            protocol::Lease::new(driver.quorum, round.granted(), grant.fence, grant.end, limit);
+        let footprint = Footprint::new(round, grant.term.gone(clock::now()));
+        Self::with(driver, grant, lease, footprint)
     }
 
     /// Like [`HeldLease::new`], for a lease that exists already.
@@ -179,20 +151,16 @@ impl HeldLease {
         driver: &Arc<Driver>,
         grant: Grant,
         lease: protocol::Lease,
-        requests: Requests,
+        footprint: Footprint<FailedUpgrade>,
     ) -> Arc<Self> {
         let state = LeaseState {
             lease,
             subject: Arc::clone(&grant.subject),
-            undone: None,
+            footprint,
             block: None,
             upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
             renewal_sent: None,
             failure_reports: Vec::new(),
-            keys_gone_by: grant.term.gone(clock::now()),
-            requests,
-            unanswered_heals: Vec::new(),
-            repaired: NodeSet::EMPTY,
             watchers: Vec::new(),
             end_recorded: false,
             is_dropped: false,
@@ -206,6 +174,11 @@ impl HeldLease {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock()
+    }
+
+    /// Records a request that is sent, or an answer to one.
+    pub(crate) fn footprint(&self, record: impl FnOnce(&mut Footprint<FailedUpgrade>)) {
+        record(&mut self.state().footprint);
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
@@ -227,10 +200,10 @@ impl HeldLease {
         released
     }
 
-    /// Records a vote that arrived after the round was won, and what became of the round's requests.
-    pub(crate) fn record_vote(&self, event: Event, requests: Requests) {
+    /// Records a vote that arrived after the round was won.
+    pub(crate) fn record_vote(&self, event: Event, round: &Round) {
         let mut state = self.state();
-        state.requests = requests;
+        state.footprint.voted(round);
         if let Event::Vote { node, vote: Vote::Granted { fence }, .. }
         | Event::Late { node, vote: Vote::Granted { fence } } = event
         {
@@ -420,8 +393,7 @@ impl HeldLease {
             () => {
                 // The keys last for at least a term from the arrival of TRANSFER and of GIVE BACK, which can be late.
                 let patience = self.driver.options.node_timeout(self.grant.term.ttl);
-                let gone = self.grant.term.gone(now.plus(2 * patience));
-                state.keys_gone_by = state.keys_gone_by.max(gone);
+                state.footprint.lasts(self.grant.term.gone(now.plus(2 * patience)));
                 #[cfg(test)]
                 crate::lock::steps::upgrading(&state.subject, state.lease.end());
                 return Ok(());
@@ -433,7 +405,7 @@ impl HeldLease {
 
     /// Returns the time by which the last key of this lease has expired on the nodes.
     pub(crate) fn keys_gone_by(&self) -> Moment {
-        self.state().keys_gone_by
+        self.state().footprint.gone_by()
     }
 
     /// Returns the error for this lease. Called when its end has just been noticed.

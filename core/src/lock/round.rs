@@ -12,7 +12,7 @@ use crate::command::token::Token;
 use crate::error::Result;
 use crate::lock::driver::Driver;
 use crate::lock::handover::{Giver, release_giver};
-use crate::lock::held::{HeldLease, Requests};
+use crate::lock::held::HeldLease;
 use crate::lock::repair::repair;
 use crate::lock::subscriber::Notification;
 use crate::lock::waiters::QueueEntry;
@@ -141,14 +141,9 @@ impl RunningRound {
         self.round.could_win_again((0..self.answers.len()).filter(is_lost).collect())
     }
 
-    /// Returns the nodes that have granted this round's token so far.
-    pub(crate) fn granted(&self) -> NodeSet {
-        self.round.granted()
-    }
-
-    /// Returns what became of this round's requests.
-    pub(crate) fn requests(&self) -> Requests {
-        requests(&self.round)
+    /// Returns the votes that have arrived so far.
+    pub(crate) fn votes(&self) -> &Round {
+        &self.round
     }
 
     /// Returns the refusals received so far, each with its node.
@@ -189,7 +184,7 @@ impl RunningRound {
             }
             self.handle(event);
             if let Some(lease) = &lease {
-                lease.record_vote(event, self.requests());
+                lease.record_vote(event, &self.round);
             }
         }
         let driver = Arc::clone(&self.driver);
@@ -250,7 +245,7 @@ impl RunningRound {
                 undo.leave_if_joined_late(&driver, node, &answered);
                 undo.pass_on_offer(node, &answered);
                 if let Some(held) = held {
-                    held.record_vote(event, requests(&round));
+                    held.record_vote(event, &round);
                 }
             }
         }
@@ -261,7 +256,7 @@ impl RunningRound {
         while let Some(event) = self.next_event().await {
             self.handle(event);
             if let Some(lease) = lease {
-                lease.record_vote(event, self.requests());
+                lease.record_vote(event, &self.round);
             }
         }
     }
@@ -420,10 +415,6 @@ fn has_refused(answered: &Answered) -> bool {
         Ok(Reply::Uncounted(reply, _)) => matches!(**reply, Reply::Held(_)),
         answered => matches!(answered, Ok(Reply::Held(_))),
     }
-}
-
-fn requests(round: &Round) -> Requests {
-    Requests { holders: round.holders(), unanswered: round.unanswered() }
 }
 
 /// Whether the waiter has started another round. A node may already have granted that, so the undo of this one must not put

@@ -9,13 +9,13 @@ use crate::command::request::{Given, Request, Subject};
 use crate::config::mode::Modes;
 use crate::error::{Error, Result};
 use crate::lock::handover::Giver;
-use crate::lock::held::{Grant, HeldLease};
+use crate::lock::held::{FailedUpgrade, Grant, HeldLease};
 use crate::lock::lease::Lease;
 use crate::lock::renewer::Renewer;
 use crate::lock::round::{RoundOptions, RunningRound};
 use crate::runtime::Pending;
 use crate::runtime::clock;
-use quorlock_protocol::{Event, Loss, NodeSet, Outcome};
+use quorlock_protocol::{Event, Loss, Outcome};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -96,10 +96,9 @@ fn start(held: &HeldLease) -> Result<RunningRound> {
     let driver = held.driver();
     let (subject, term) = (held.subject(), held.grant.term);
     let keys: Arc<[Keys]> = subject.keys.iter().map(upgraded).collect();
-    let nodes = driver.quorum.nodes();
     // The lease relies on what GIVE BACK restores, so that does not depend on a node's wall clock.
     let given = Given { token: Arc::new(subject.token.clone()), until: u64::MAX, within: term.ttl };
-    let giver = Giver { given, voters: (0..nodes).collect() };
+    let giver = Giver { given, voters: driver.quorum.all() };
     let options = RoundOptions {
         keys: &keys,
         giver: Some(&giver),
@@ -148,7 +147,7 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
             is_resumed: false,
             owner: held.grant.owner,
         };
-        let new = HeldLease::new(&driver, grant, round.granted(), round.requests());
+        let new = HeldLease::new(&driver, grant, round.votes());
         let lease = Lease::new(&renewer, Arc::clone(&new));
         upgrading.undecided = None;
         driver.detach(round.finish(Some(new)));
@@ -183,12 +182,12 @@ async fn give_back(held: &HeldLease, subject: Arc<Subject>) {
     crate::lock::steps::finished(&subject);
     let (driver, request) = (held.driver(), Request::GiveBack(Arc::clone(&subject)));
     let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
+    let upgrade = FailedUpgrade(subject);
+    held.footprint(|footprint| footprint.gives_back(upgrade.clone(), driver.quorum.all()));
     let mut fan_out = driver.broadcast(request, clock::now(), node_timeout);
-    let mut silent = NodeSet::EMPTY;
     while let Some((node, answered)) = fan_out.next().await {
-        if answered.is_err() {
-            silent.insert(node);
+        if answered.is_ok() {
+            held.footprint(|footprint| footprint.gave_back(&upgrade, node));
         }
     }
-    held.keep_undone(subject, silent);
 }

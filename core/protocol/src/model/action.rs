@@ -61,4 +61,6 @@ pub(super) enum Awaited {
     /// The number of the extension.
     Extension(u8),
     Heal(Token),
+    /// GIVE BACK of an upgrade.
+    GiveBack(Token),
 }

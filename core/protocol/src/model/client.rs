@@ -8,7 +8,8 @@ use super::world::{
 };
 use crate::node::readers::Mode;
 use crate::{
-    Actions, Answer, Event, Extended, Healed, Lease, Moment, NodeSet, Outcome, Round, Vote,
+    Actions, Answer, Event, Extended, Footprint, Healed, Lease, Moment, NodeSet, Outcome, Round,
+    Vote,
 };
 
 impl World {
@@ -59,8 +60,7 @@ impl World {
     /// The nodes that have not answered all requests that set the key of the client's lease.
     fn silent(&self, number: usize) -> NodeSet {
         let held = self.clients[number].held.as_ref();
-        let sets = held.map(|held| [held.unanswered, held.unhealed, held.healing]);
-        sets.into_iter().flatten().flat_map(NodeSet::iter).collect()
+        held.map_or(NodeSet::EMPTY, |held| held.footprint.silent())
     }
 
     /// Whether the client's lease is valid and adopters could win it.
@@ -78,6 +78,7 @@ impl World {
             self.wrong = Some("a lease is valid after it was detached");
         }
         self.offer = Some(Offer { token: held.token, silent, is_adopted: false });
+        self.release_giver(number, &held);
         self.tidy(number);
     }
 
@@ -138,6 +139,9 @@ impl World {
         }
         let held = client.held.as_ref().filter(|held| held.healing.contains(node));
         awaited.extend(held.map(|held| Awaited::Heal(held.token)));
+        let held = client.held.as_ref().filter(|held| held.giving_back.contains(node));
+        let upgrade = held.and_then(|held| held.upgrades.last());
+        awaited.extend(upgrade.map(|upgrade| Awaited::GiveBack(*upgrade)));
         awaited
     }
 
@@ -170,6 +174,28 @@ impl World {
             Awaited::Raise(token) => self.raised(number, node, token, false),
             Awaited::Extension(_) => self.extended(number, node, Answer::Unknown),
             Awaited::Heal(_) => self.repaired(number, node, None),
+            Awaited::GiveBack(upgrade) => self.gave_back(number, node, upgrade, false),
+        }
+    }
+
+    /// Handles the answer of a node to GIVE BACK of an upgrade, or its deadline, as `is_answered` says.
+    pub(super) fn gave_back(
+        &mut self,
+        number: usize,
+        node: usize,
+        upgrade: Token,
+        is_answered: bool,
+    ) {
+        if !self.awaited(number, node).contains(&Awaited::GiveBack(upgrade)) {
+            return;
+        }
+        let Some(held) = &mut self.clients[number].held else { return };
+        held.giving_back.remove(node);
+        if is_answered {
+            held.footprint.gave_back(&upgrade, node);
+        }
+        if held.giving_back.is_empty() {
+            held.lease.end_upgrade();
         }
     }
 
@@ -222,11 +248,11 @@ impl World {
             held.lease.granted(node, fence);
         }
         self.handle(number, token, event);
-        let client = &mut self.clients[number];
-        let unanswered = client.attempt(token).map(|attempt| attempt.round.unanswered());
-        let held = client.held.as_mut().filter(|held| held.token == token);
-        if let (Some(held), Some(unanswered)) = (held, unanswered) {
-            held.unanswered = unanswered;
+        let Client { attempts, held, .. } = &mut self.clients[number];
+        let attempt = attempts.iter().find(|attempt| attempt.token == token);
+        let held = held.as_mut().filter(|held| held.token == token);
+        if let (Some(held), Some(attempt)) = (held, attempt) {
+            held.footprint.voted(&attempt.round);
         }
         self.tidy(number);
     }
@@ -295,17 +321,24 @@ impl World {
         let request = Request::Release { token, giver, mode, is_undo: true };
         let is_decided = self.clients[number].attempt(token).is_some_and(|a| a.decided.is_some());
         if mode == Mode::Upgraded && giver.is_some() && is_decided && !was_decided {
-            let held = self.clients[number].held.as_mut();
-            if let Some(held) = held.filter(|held| Some(held.token) == giver) {
-                held.lease.end_upgrade();
-            }
-            self.send_all(number, &request);
+            self.undo_upgrade(number, token, giver);
         } else {
             undo.iter().for_each(|node| self.send(number, node, request.clone()));
         }
         if let Some(Outcome::Won { fence, end }) = outcome {
             self.won(number, token, fence, end);
         }
+    }
+
+    /// Sends GIVE BACK of a failed upgrade to all nodes. The upgrade ends when they have answered.
+    fn undo_upgrade(&mut self, number: usize, token: Token, giver: Option<Token>) {
+        let held = self.clients[number].held.as_mut();
+        if let Some(held) = held.filter(|held| Some(held.token) == giver) {
+            held.footprint.gives_back(token, Self::quorum().all());
+            held.giving_back = Self::quorum().all();
+        }
+        let mode = Mode::Upgraded;
+        self.send_all(number, &Request::Release { token, giver, mode, is_undo: true });
     }
 
     fn won(&mut self, number: usize, token: Token, fence: u64, end: Moment) {
@@ -316,7 +349,7 @@ impl World {
             let held = self.clients[number].held.as_mut();
             if !held.is_some_and(|held| held.lease.upgraded(now)) {
                 // The lease has ended meanwhile.
-                self.send_all(number, &Request::Release { token, giver, mode, is_undo: true });
+                self.undo_upgrade(number, token, giver);
                 return;
             }
         }
@@ -329,7 +362,7 @@ impl World {
             }
         }
         let Some(attempt) = self.clients[number].attempt(token) else { return };
-        let unanswered = attempt.round.unanswered();
+        let footprint = Footprint::new(&attempt.round, end);
         let lease = Lease::new(Self::quorum(), attempt.round.granted(), fence, end, None);
         if !lease.is_valid(self.now(number)) {
             self.wrong = Some("a lease has ended when it is won");
@@ -344,8 +377,8 @@ impl World {
             giver,
             mode,
             upgrades: Vec::new(),
-            unanswered,
-            unhealed: NodeSet::EMPTY,
+            footprint,
+            giving_back: NodeSet::EMPTY,
             fence,
             lease,
             extending: None,
@@ -420,6 +453,7 @@ impl World {
             let client = &mut self.clients[number];
             if let Some(held) = client.held.as_mut().filter(|_| !client.links[node].broken) {
                 held.healing.insert(node);
+                held.footprint.heals(node);
                 self.send(number, node, request.clone());
             }
         }
@@ -428,25 +462,34 @@ impl World {
     fn repaired(&mut self, number: usize, node: usize, healed: Option<Healed>) {
         let Some(held) = &mut self.clients[number].held else { return };
         held.healing.remove(node);
-        match healed {
-            Some(healed) => held.lease.healed(node, healed),
-            None => held.unhealed.insert(node),
+        if let Some(healed) = healed {
+            held.lease.healed(node, healed);
+            held.footprint.healed(node);
         }
         self.tidy(number);
     }
 
     /// Releases the client's lease, valid or not.
     pub(super) fn release(&mut self, number: usize) {
-        let Some(held) = self.clients[number].held.take() else { return };
+        let Some(mut held) = self.clients[number].held.take() else { return };
         let Held { token, mode, .. } = held;
-        // What failed upgrades have left, and what an upgraded lease has left where it was not granted.
-        let upgraded = held.upgrades.iter().map(|token| (*token, Mode::Upgraded));
-        let giver = held.giver.filter(|_| mode == Mode::Upgraded);
-        let giver = giver.map(|giver| (giver, Mode::Shared));
-        for (token, mode) in upgraded.chain(giver).chain([(token, mode)]) {
-            self.send_all(number, &Request::Release { token, giver: None, mode, is_undo: false });
+        for (upgrade, nodes) in held.footprint.take_upgrades() {
+            for node in nodes.iter() {
+                self.send(number, node, Request::release(upgrade, Mode::Upgraded));
+            }
         }
+        self.release_giver(number, &held);
+        self.send_all(number, &Request::release(token, mode));
         self.tidy(number);
+    }
+
+    /// Releases what is left of the lease that this one was adopted from or has upgraded.
+    fn release_giver(&mut self, number: usize, held: &Held) {
+        let Some(giver) = held.giver else { return };
+        let mode = if held.mode == Mode::Upgraded { Mode::Shared } else { held.mode };
+        for node in held.footprint.may_hold_giver(Self::quorum()).iter() {
+            self.send(number, node, Request::release(giver, mode));
+        }
     }
 
     /// Cancels the client's undecided acquire, if there is one.
@@ -503,6 +546,10 @@ impl Link {
 }
 
 impl Request {
+    fn release(token: Token, mode: Mode) -> Self {
+        Self::Release { token, giver: None, mode, is_undo: false }
+    }
+
     /// Whether the request may store this token.
     pub(super) fn brings(&self, token: Token) -> bool {
         match self {

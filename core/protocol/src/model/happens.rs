@@ -181,3 +181,14 @@ pub(super) const SILENT: Happens =
     ("a lease is adopted although a node has not answered its giver", |_, world| {
         world.offer.is_some_and(|offer| offer.is_adopted && !offer.silent.is_empty())
     });
+pub(super) const ADOPTED_AFTER_UPGRADE: Happens = (
+    "a lease is adopted whose failed upgrade a node has not undone",
+    |_, world| {
+        world.offer.is_some_and(|offer| {
+            let is_undo = |request: &Request| {
+                matches!(request, Request::Release { giver, mode: Mode::Upgraded, .. } if *giver == Some(offer.token))
+            };
+            offer.is_adopted && requested(world, is_undo)
+        })
+    },
+);

@@ -45,8 +45,11 @@ impl Client {
         extending.map(|extending| extending.answers[node]).hash(hasher);
         let held = self.held.as_ref();
         held.map(|held| (held.lease.standing(node), held.healing.contains(node))).hash(hasher);
-        held.map(|held| (held.unanswered.contains(node), held.unhealed.contains(node)))
-            .hash(hasher);
+        held.map(|held| (held.footprint.open(node), held.giving_back.contains(node))).hash(hasher);
+        held.map(|Held { giver, footprint, .. }| {
+            giver.is_some() && footprint.may_hold_giver(World::quorum()).contains(node)
+        })
+        .hash(hasher);
         extending.map(|extending| extending.extension.trusts(node)).hash(hasher);
     }
 

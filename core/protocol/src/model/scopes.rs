@@ -479,6 +479,27 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
         },
         Scope {
             readers: &[0, 1],
+            begins: HELD,
+            changes: 1,
+            hand_over: true,
+            releases: deep,
+            ticks: further,
+            faults: Faults { cancels: 1, replacements: 1, ..NONE },
+            happens: vec![happens::ADOPTED, happens::ADOPTED_AFTER_UPGRADE],
+            ..Scope::new("changes of mode: a lease is handed over after a failed upgrade")
+        },
+        Scope {
+            guard: true,
+            readers: &[0],
+            begins: HELD,
+            changes: 1,
+            ticks: 1 + further,
+            faults: Faults { memory_losses: 1, cancels: further, ..NONE },
+            happens: vec![happens::UPGRADED, happens::GIVEN_BACK],
+            ..Scope::new("changes of mode: nodes restart empty, a lease is upgraded")
+        },
+        Scope {
+            readers: &[0, 1],
             hand_over: true,
             repairs: further,
             ticks: further,

@@ -229,8 +229,10 @@ impl World {
         {
             self.clients[number].links[node].down.push(reply);
         }
-        if let Request::Heal { token, mode, .. } = request {
-            self.healed(number, node, *token, *mode);
+        match request {
+            Request::Heal { token, mode, .. } => self.healed(number, node, *token, *mode),
+            Request::Release { token, .. } => self.gave_back(number, node, *token, true),
+            _ => {}
         }
     }
 
@@ -305,6 +307,7 @@ impl World {
                 break;
             }
             link.up.remove(0);
+            self.gave_back(number, node, token, true);
         }
         // Deliver refusals in rounds that are already lost, and answers after their deadline. Delivering a
         // late answer at another time could at most add another undo.

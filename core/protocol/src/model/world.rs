@@ -3,7 +3,9 @@
 use super::settings::{Claim, EPOCH, Faults, NODES};
 use crate::node::entry::{Entry, Time};
 use crate::node::readers::Mode;
-use crate::{Answer, Extension, Guard, Healed, Lease, Moment, NodeSet, Quorum, Round, Vote};
+use crate::{
+    Answer, Extension, Footprint, Guard, Healed, Lease, Moment, NodeSet, Quorum, Round, Vote,
+};
 use std::time::Duration;
 
 /// A round's token.
@@ -143,9 +145,9 @@ pub(super) struct Held {
     pub(super) is_complete: bool,
     /// Nodes whose answer to HEAL is pending.
     pub(super) healing: NodeSet,
-    /// Nodes that have not answered the ACQUIRE of its round, or never answered a HEAL.
-    pub(super) unanswered: NodeSet,
-    pub(super) unhealed: NodeSet,
+    pub(super) footprint: Footprint<Token>,
+    /// Nodes whose answer to GIVE BACK of the last upgrade is pending.
+    pub(super) giving_back: NodeSet,
     /// The token of the last round that had begun when the lease was won.
     pub(super) last_token: Token,
     /// Whether a round that began after the lease was won has been won too.
@@ -202,7 +204,8 @@ pub(super) enum Request {
     Downgrade {
         token: Token,
     },
-    /// RELEASE or UNDO, or GIVE BACK if there is a giver. Not answered, because the answer changes nothing in the model.
+    /// RELEASE or UNDO, or GIVE BACK if there is a giver. The answer arrives at once, because it changes little in the
+    /// model.
     Release {
         token: Token,
         giver: Option<Token>,

@@ -3,9 +3,9 @@
 //! The protocol decides why and when a lease ended. This code notifies watchers, records the end once, and
 //! sends RELEASE. `lease.rs` and `renewer.rs` call it.
 
-use super::{Grant, HeldLease, Requests, UPGRADING, answer_caller};
+use super::{FailedUpgrade, Grant, HeldLease, UPGRADING, answer_caller};
 use crate::command::answer::{Answered, answer};
-use crate::command::request::{Given, Request, Subject};
+use crate::command::request::{Given, Request};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::handover::{self, Leased};
 use crate::lock::renewer::Renewer;
@@ -257,10 +257,7 @@ impl HeldLease {
     ) -> Option<impl Future<Output = Option<(Answered, bool)>> + Send + use<>> {
         let (holds, keys_gone_by) = {
             let state = self.state();
-            (
-                state.requests.holders.contains(node) || state.repaired.contains(node),
-                state.keys_gone_by,
-            )
+            (state.footprint.holders().contains(node), state.footprint.gone_by())
         };
         holds.then(|| {
             let delivered = self.driver.delivered(node, request.clone(), patience, keys_gone_by);
@@ -274,11 +271,9 @@ impl HeldLease {
         let giver = handover::release_giver(&self.subject(), *term, self.driver.turns());
         let Some((request, gone)) = giver else { return };
         let node_timeout = self.driver.options.node_timeout(term.ttl);
-        let Requests { holders, unanswered } = self.state().requests;
-        for node in 0..self.driver.nodes.len() {
-            if !holders.contains(node) || unanswered.contains(node) {
-                self.driver.deliver(node, request.clone(), node_timeout, gone);
-            }
+        let nodes = self.state().footprint.may_hold_giver(self.driver.quorum);
+        for node in nodes.iter() {
+            self.driver.deliver(node, request.clone(), node_timeout, gone);
         }
     }
 
@@ -294,7 +289,7 @@ impl HeldLease {
             if state.lease.is_upgrading() {
                 return Err(self.not_sole_error(UPGRADING));
             }
-            let (now, silent) = (clock::now(), state.unanswered());
+            let (now, silent) = (clock::now(), state.footprint.silent());
             if silent.len() > self.driver.quorum.tolerated() {
                 return Err(self.silent_error(silent));
             }
@@ -367,20 +362,13 @@ impl HeldLease {
         }
     }
 
-    /// Records the nodes that may give the keys back to this lease later, after an upgrade with this subject.
-    pub(crate) fn keep_undone(&self, subject: Arc<Subject>, silent: NodeSet) {
-        if !silent.is_empty() {
-            self.state().undone.get_or_insert_default().push((subject, silent));
-        }
-    }
-
     /// Releases what the nodes may have given back to this lease, or may yet give back.
     fn release_undone(&self) {
-        let undone = std::mem::take(&mut self.state().undone);
+        let upgrades = self.state().footprint.take_upgrades();
         // An upgrade never shortens the time of a key, so what it gives back lasts as long as the keys of the lease.
         let gone = self.keys_gone_by().max(self.grant.key_gone_by(self.grant.term.ttl));
         let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
-        for (subject, silent) in undone.into_iter().flat_map(|all| *all) {
+        for (FailedUpgrade(subject), silent) in upgrades {
             let undo = Request::release(&subject, self.driver.turns());
             for node in silent.iter() {
                 // After the first one, a GIVE BACK that is still under way finds nothing to give back.

@@ -103,8 +103,7 @@ impl HeldLease {
         Some(self.pending(state, now, extension, patience))
     }
 
-    /// Limits `patience` to the validity end, and moves `keys_gone_by` to at least the expiry of
-    /// the keys that this extension sets.
+    /// Limits `patience` to the validity end, and records the expiry of the keys that this extension sets.
     fn pending(
         self: &Arc<Self>,
         state: &mut LeaseState,
@@ -115,7 +114,7 @@ impl HeldLease {
         #[cfg(test)]
         crate::lock::steps::extending(&self.grant.subject, now, extension.term());
         let patience = patience.min(state.lease.end().since(now));
-        state.keys_gone_by = state.keys_gone_by.max(extension.term().gone(now.plus(patience)));
+        state.footprint.lasts(extension.term().gone(now.plus(patience)));
         PendingExtension { lease: Arc::clone(self), extension, sent: now, patience }
     }
 
@@ -139,10 +138,7 @@ impl HeldLease {
         let ttl = state.lease.heal(clock::now(), self.grant.term)?;
         #[cfg(test)]
         crate::lock::steps::healing(&self.grant.subject);
-        for node in nodes.iter() {
-            state.repaired.insert(node);
-            state.unanswered_heals.push(node);
-        }
+        nodes.iter().for_each(|node| state.footprint.heals(node));
         Some(ttl)
     }
 
@@ -162,20 +158,16 @@ impl HeldLease {
             if let Some(healed) = healed {
                 state.lease.healed(node, healed);
             }
-            let heals = &mut state.unanswered_heals;
-            if let Some(position) = heals.iter().position(|other| *other == node && !is_open) {
-                heals.swap_remove(position);
+            if !is_open {
+                state.footprint.healed(node);
             }
             // Read together with the change above, because a detach looks at both.
             state.lease.is_released()
         };
         if is_released {
             self.release_done.cancelled().await;
-            let until = self.grant.key_gone_by(ttl);
-            {
-                let mut state = self.state();
-                state.keys_gone_by = state.keys_gone_by.max(until);
-            }
+            let gone_by = self.grant.key_gone_by(ttl);
+            self.footprint(|footprint| footprint.lasts(gone_by));
             let patience = self.driver.options.node_timeout(self.grant.term.ttl);
             self.deliver_release(node, &self.release_request(), patience);
         }

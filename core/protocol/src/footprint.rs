@@ -1,0 +1,129 @@
+//! What one token has left on the nodes, or may yet leave there.
+//!
+//! Owns which nodes may hold the token's keys, which of them have not answered a request that may still set the keys, and
+//! when the last key has expired. It sends nothing: the driver (`lock/held.rs` of the crate `quorlock`) and the model record
+//! what they send and what is answered. They ask where to release, and which nodes may not vote on an adoption.
+
+use crate::quorum::{NodeSet, Quorum};
+use crate::round::Round;
+use crate::term::Moment;
+
+/// The nodes that a token's requests have reached, or may still reach.
+///
+/// `U` identifies an upgrade of the lease: whatever its GIVE BACK and RELEASE must name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footprint<U> {
+    /// The nodes that may hold the key because of the round.
+    granted: NodeSet,
+    /// The nodes that have not answered the round, and may still set the key.
+    unanswered: NodeSet,
+    /// The nodes that HEAL was sent to. They may hold the key, too.
+    healed: NodeSet,
+    /// For each HEAL that a node may still apply: the node.
+    heals: Vec<usize>,
+    /// The upgrades that failed, each with the nodes that may still give the keys back. Boxed, because few leases have one.
+    upgrades: Option<Box<Vec<(U, NodeSet)>>>,
+    gone_by: Moment,
+}
+
+impl<U: PartialEq> Footprint<U> {
+    /// The footprint of a round. Its last key has expired at `gone_by`.
+    pub fn new(round: &Round, gone_by: Moment) -> Self {
+        Self::with(round.holders(), round.unanswered(), gone_by)
+    }
+
+    /// The footprint of a lease that another process has acquired. `holders` may hold its key, and `unanswered` may still
+    /// set it.
+    pub fn with(holders: NodeSet, unanswered: NodeSet, gone_by: Moment) -> Self {
+        Self {
+            granted: holders,
+            unanswered,
+            healed: NodeSet::EMPTY,
+            heals: Vec::new(),
+            upgrades: None,
+            gone_by,
+        }
+    }
+
+    /// Records the votes that the round has received so far.
+    pub fn voted(&mut self, round: &Round) {
+        self.granted = round.holders();
+        self.unanswered = round.unanswered();
+    }
+
+    /// Records that a request is sent that may set keys which expire at `gone_by`.
+    pub fn lasts(&mut self, gone_by: Moment) {
+        self.gone_by = self.gone_by.max(gone_by);
+    }
+
+    /// Records that HEAL is sent to a node.
+    pub fn heals(&mut self, node: usize) {
+        self.healed.insert(node);
+        self.heals.push(node);
+    }
+
+    /// Records that a node cannot apply one of its HEALs any more.
+    pub fn healed(&mut self, node: usize) {
+        if let Some(position) = self.heals.iter().position(|other| *other == node) {
+            self.heals.swap_remove(position);
+        }
+    }
+
+    /// Records that GIVE BACK of a failed upgrade is sent to `nodes`.
+    pub fn gives_back(&mut self, upgrade: U, nodes: NodeSet) {
+        self.upgrades.get_or_insert_default().push((upgrade, nodes));
+    }
+
+    /// Records that a node has answered GIVE BACK of this upgrade.
+    pub fn gave_back(&mut self, upgrade: &U, node: usize) {
+        let Some(upgrades) = &mut self.upgrades else { return };
+        for (_, nodes) in upgrades.iter_mut().filter(|(other, _)| other == upgrade) {
+            nodes.remove(node);
+        }
+        upgrades.retain(|(_, nodes)| !nodes.is_empty());
+    }
+
+    /// The nodes that may still set the key. They may not vote on an adoption: the key could come back after it was
+    /// transferred.
+    pub fn silent(&self) -> NodeSet {
+        let upgrades = self.upgrades.iter().flat_map(|upgrades| upgrades.iter());
+        let give_backs = upgrades.flat_map(|(_, nodes)| nodes.iter());
+        self.unanswered.iter().chain(self.heals.iter().copied()).chain(give_backs).collect()
+    }
+
+    /// The nodes that may hold the key: repeat RELEASE there until it is answered.
+    pub fn holders(&self) -> NodeSet {
+        self.granted.iter().chain(self.healed.iter()).collect()
+    }
+
+    /// The nodes that may still hold the key of the lease that this one was adopted from or has upgraded. An answered grant
+    /// has taken its place.
+    pub fn may_hold_giver(&self, quorum: Quorum) -> NodeSet {
+        let is_taken =
+            |node: &usize| self.granted.contains(*node) && !self.unanswered.contains(*node);
+        quorum.all().iter().filter(|node| !is_taken(node)).collect()
+    }
+
+    /// Returns the failed upgrades, each with the nodes that may still give the keys back. Release the upgrade there, and
+    /// then the lease.
+    pub fn take_upgrades(&mut self) -> Vec<(U, NodeSet)> {
+        self.upgrades.take().map_or_else(Vec::new, |upgrades| *upgrades)
+    }
+
+    /// When the last key has expired on the nodes, even if no further request reaches them.
+    pub fn gone_by(&self) -> Moment {
+        self.gone_by
+    }
+}
+
+#[cfg(test)]
+impl<U: Clone> Footprint<U> {
+    /// What a node has not answered: whether the round, how many HEALs, and which failed upgrades.
+    pub(crate) fn open(&self, node: usize) -> (bool, usize, Vec<U>) {
+        let heals = self.heals.iter().filter(|other| **other == node).count();
+        let upgrades = self.upgrades.iter().flat_map(|upgrades| upgrades.iter());
+        let open = upgrades.filter(|(_, nodes)| nodes.contains(node));
+        let open = open.map(|(upgrade, _)| upgrade.clone()).collect();
+        (self.unanswered.contains(node), heals, open)
+    }
+}
