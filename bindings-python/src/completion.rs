@@ -52,7 +52,7 @@ impl<T: Send + 'static> Operation for Typed<T> {
 
     fn complete(self: Box<Self>, inbox: &Arc<Shared>, target: Py<PyAny>) -> Completing {
         let Self { pending, convert } = *self;
-        let place = Place { target, value: Mutex::new(Value::Awaited), convert };
+        let place = ResultCell { target, value: Mutex::new(Value::Awaited), convert };
         let (place, inbox) = (Arc::new(place), Arc::clone(inbox));
         let operation = pending.on_ready({
             let (place, inbox) = (Arc::clone(&place), Arc::clone(&inbox));
@@ -157,7 +157,7 @@ trait UnderWay: Cancel {
 
 struct Filling<T> {
     operation: quorlock::Operation,
-    place: Arc<Place<T>>,
+    place: Arc<ResultCell<T>>,
 }
 
 impl<T: Send + 'static> Cancel for Filling<T> {
@@ -182,7 +182,7 @@ impl<T: Send + 'static> UnderWay for Filling<T> {
 }
 
 /// Holds the result of an operation until it is taken.
-struct Place<T> {
+struct ResultCell<T> {
     target: Py<PyAny>,
     value: Mutex<Value<T>>,
     convert: Convert<T>,
@@ -195,7 +195,7 @@ enum Value<T> {
     Unwanted,
 }
 
-impl<T> Place<T> {
+impl<T> ResultCell<T> {
     /// Stores `value` and returns the previous one, which the caller drops without holding the mutex:
     /// dropping it may release a lease.
     fn replace(&self, value: Value<T>) -> Value<T> {
@@ -218,7 +218,7 @@ impl<T> Place<T> {
     }
 }
 
-impl<T: Send + 'static> Letter for Place<T> {
+impl<T: Send + 'static> Letter for ResultCell<T> {
     fn open(&self, py: Python<'_>) -> Option<PyResult<(Py<PyAny>, Py<PyAny>)>> {
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(*value, Value::Ready(_)).then(|| Ok((self.target.clone_ref(py), py.None())))

@@ -12,7 +12,7 @@
 //! - [`Footprint`] knows what a lease has left on the nodes, or may yet leave there.
 //! - [`Upkeep`] decides when to renew a lease.
 //! - [`Guard`] decides whether the votes of a node that may have restarted count.
-//! - [`Adoption`] decides whether a lease that its holder gave up can still be adopted.
+//! - [`AdoptionTally`] decides whether a lease that its holder gave up can still be adopted.
 //! - [`next_leader`] decides whom an observer of an election may report.
 //! - [`Waiting`] decides when to try again after a lost round, and when to give up.
 //! - [`NodeClocks`] estimates the time by the nodes' clocks, for fence proposals and tickets.
@@ -59,6 +59,6 @@ pub use round::{Actions, Event, Loss, Outcome, Round, Vote};
 pub use slots::{Slots, promising};
 pub use tally::{Answer, Healed};
 pub use term::{Keep, Moment, Term};
-pub use transfer::{Adoption, Untransferable};
+pub use transfer::{AdoptionTally, Untransferable};
 pub use turns::{Calls, LONGEST_CALL, Turns};
 pub use waiting::{Next, RetryDelay, Waiting};

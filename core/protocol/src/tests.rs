@@ -19,7 +19,7 @@ mod upkeep;
 mod waiting;
 
 use crate::node::entry::{Entry, Value};
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::{Ended, Lease, Moment, Quorum, Term};
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ const END: u64 = 9_898;
 /// Entries that are to be locked exclusively.
 fn exclusive<'a, T: 'a>(
     entries: impl IntoIterator<Item = &'a mut Entry<T>>,
-) -> Vec<(&'a mut Entry<T>, Mode)> {
-    entries.into_iter().map(|entry| (entry, Mode::Exclusive)).collect()
+) -> Vec<(&'a mut Entry<T>, LockMode)> {
+    entries.into_iter().map(|entry| (entry, LockMode::Exclusive)).collect()
 }
 
 /// Whether the lease ended before its holder released it.

@@ -23,7 +23,7 @@ pub enum Untransferable {
 
 /// An adopter's attempts to win a lease. `T` is the type of tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Adoption<T> {
+pub struct AdoptionTally<T> {
     quorum: Quorum,
     /// The number of nodes that may not vote.
     silent: usize,
@@ -33,7 +33,7 @@ pub struct Adoption<T> {
     majorities: usize,
 }
 
-impl<T: PartialEq> Adoption<T> {
+impl<T: PartialEq> AdoptionTally<T> {
     /// Creates the state before the first round. `silent` is the number of nodes that may not vote, because a request
     /// of the giver may be under way to them.
     pub fn new(quorum: Quorum, silent: usize) -> Self {

@@ -1,10 +1,10 @@
 //! [`Adoption`]: the public type for a lease that is taken over, and the options of the new lease.
 
-use crate::client::lock::{Lock, Permits};
+use crate::client::lock::{Lock, PermitChoice};
 use crate::client::setup::Setup;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::Result;
-use crate::lock::handover::{Giver, Leased, Place};
+use crate::lock::handover::{Giver, Leased, Namespace};
 use crate::lock::lease::Lease;
 use crate::lock::owner::Owner;
 use crate::runtime::Pending;
@@ -24,10 +24,10 @@ pub struct Adoption {
 impl Adoption {
     pub(crate) fn new(setup: Arc<Setup>, text: &str) -> Self {
         let addresses = setup.endpoints.iter().map(|endpoint| &*endpoint.address).collect();
-        let place = Place { addresses, key_prefix: &setup.options.key_prefix };
+        let place = Namespace { addresses, key_prefix: &setup.options.key_prefix };
         match place.read(text) {
             Ok((Leased { resources, modes, permits }, giver)) => {
-                let permits = permits.map(|(limit, slots)| Permits::Adopted { limit, slots });
+                let permits = permits.map(|(limit, slots)| PermitChoice::Adopted { limit, slots });
                 let lock = Lock::new(setup, resources).modes(modes).with_permits(permits);
                 Self { lock, giver: Some(giver) }
             }

@@ -11,7 +11,7 @@ use crate::client::status::ask;
 use crate::command::keys::Keys;
 use crate::command::reply::Reply;
 use crate::command::request::{Request, Subject};
-use crate::command::text::{self, Kind};
+use crate::command::text::{self, TextKind};
 use crate::command::token::Token;
 use crate::config::mode::Modes;
 use crate::config::options::Options;
@@ -48,7 +48,7 @@ impl Kept {
     /// Reads a text for a client with so many nodes. `fingerprint` is a number that differs for other nodes or another key
     /// prefix.
     pub(crate) fn read(text: &str, nodes: usize, fingerprint: u32) -> Result<Self> {
-        let kept: Self = text::read(Kind::Kept, text)?;
+        let kept: Self = text::read(TextKind::Kept, text)?;
         if kept.nodes != fingerprint {
             return Err(Error::config(
                 "the lease was acquired on other nodes or with another key prefix: give the same nodes, in the \
@@ -88,7 +88,7 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
     let nodes = fingerprint(setup);
     let shared = held.modes().shared_positions(&held.grant.resources);
     let kept = Kept { resources, shared, token, fence: held.grant.fence, ttl, sound, nodes };
-    Ok((lease, text::write(Kind::Kept, &kept)))
+    Ok((lease, text::write(TextKind::Kept, &kept)))
 }
 
 /// Makes a lease of the text of [`keep`]. It is not renewed or repaired.
@@ -106,7 +106,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     driver.ready().await.map_err(|error| error.about(&resources))?;
     let subject = Arc::new(Subject::new(keys, kept.token.into(), None));
     let sent = clock::now();
-    let Found { left, missing, reports } = find(driver, &subject).await;
+    let StoredToken { left, missing, reports } = find(driver, &subject).await;
     let is_missing = |node: &usize| missing.contains(*node);
     let sound: NodeSet = kept.sound.into_iter().filter(|node| !is_missing(node)).collect();
     let (quorum, factor) = (driver.quorum, driver.options.drift_factor);
@@ -167,7 +167,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
 }
 
 /// What the nodes know about a token.
-struct Found {
+struct StoredToken {
     /// The nodes that hold the token for all resources, with the time until the first of the keys expires.
     left: Vec<(usize, Duration)>,
     /// The nodes that do not hold it for all resources.
@@ -176,7 +176,7 @@ struct Found {
 }
 
 /// Asks all nodes for a token.
-async fn find(driver: &Driver, subject: &Subject) -> Found {
+async fn find(driver: &Driver, subject: &Subject) -> StoredToken {
     let about = |keys: &Keys| {
         let request = Request::Inspect([keys.clone()].into());
         async move { ask(driver, |_| Some(request.clone())).await }
@@ -199,7 +199,7 @@ async fn find(driver: &Driver, subject: &Subject) -> Found {
     }
     left.retain(|node, _| !missing.contains(*node) && !unknown.contains(*node));
     let reports = answers.into_iter().next().unwrap_or_default();
-    Found {
+    StoredToken {
         left: left.into_iter().collect(),
         missing,
         reports: reports.into_iter().map(|(report, _)| report).collect(),

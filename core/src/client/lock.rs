@@ -29,13 +29,13 @@ pub struct Lock {
     resources: Resources,
     options: Options,
     /// `None` for locks.
-    permits: Option<Permits>,
+    permits: Option<PermitChoice>,
     mistake: Option<Error>,
 }
 
 /// The permits of a semaphore that are acquired instead of a lock.
 #[derive(Clone)]
-pub(crate) enum Permits {
+pub(crate) enum PermitChoice {
     /// So many, whichever are free.
     Any { limit: u32, count: u32 },
     /// Those of a lease that is adopted.
@@ -180,13 +180,13 @@ impl Lock {
     /// The slots of an adopted lease, in order; none if it is not a lease of a semaphore.
     pub(crate) fn adopted_slots(&self) -> &[u32] {
         match &self.permits {
-            Some(Permits::Adopted { slots, .. }) => slots,
+            Some(PermitChoice::Adopted { slots, .. }) => slots,
             _ => &[],
         }
     }
 
     /// Acquires permits of a semaphore instead of a lock.
-    pub(crate) fn with_permits(mut self, permits: Option<Permits>) -> Self {
+    pub(crate) fn with_permits(mut self, permits: Option<PermitChoice>) -> Self {
         self.permits = permits;
         self
     }
@@ -300,7 +300,7 @@ impl Lock {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
             let permits = match self.permits {
-                Some(Permits::Any { limit, count }) => Some((limit, count)),
+                Some(PermitChoice::Any { limit, count }) => Some((limit, count)),
                 _ => None,
             };
             let acquire =
@@ -341,10 +341,10 @@ impl Lock {
         }
         let prefix = &self.options.key_prefix;
         match &self.permits {
-            Some(Permits::Any { .. }) => {
+            Some(PermitChoice::Any { .. }) => {
                 return Ok([Keys::semaphore(prefix, &self.resources[0])].into());
             }
-            Some(Permits::Adopted { limit, slots }) => {
+            Some(PermitChoice::Adopted { limit, slots }) => {
                 let keys = |slot: &u32| Keys::permit(prefix, &self.resources[0], *slot, *limit);
                 return Ok(slots.iter().map(keys).collect());
             }

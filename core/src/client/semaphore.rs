@@ -1,7 +1,7 @@
 //! [`Semaphore`]: the public type for the permits of a resource. It checks the options; the module `lock` runs the
 //! acquires.
 
-use crate::client::lock::{Lock, Permits};
+use crate::client::lock::{Lock, PermitChoice};
 use crate::client::permits_status::{SemaphoreStatus, status};
 use crate::client::setup::Setup;
 use crate::config::permits::{checked_limit, checked_permits};
@@ -59,7 +59,12 @@ impl Semaphore {
 
     fn with_permits(self) -> Self {
         let Self { lock, setup, limit, count } = self;
-        Self { lock: lock.with_permits(Some(Permits::Any { limit, count })), setup, limit, count }
+        Self {
+            lock: lock.with_permits(Some(PermitChoice::Any { limit, count })),
+            setup,
+            limit,
+            count,
+        }
     }
 
     /// Sets how many permits each acquire gets, all of them or none: 1 to the limit, 1 by default.

@@ -26,12 +26,12 @@ pub(crate) struct Keys {
     pub(crate) lock: String,
     pub(crate) fence: String,
     pub(crate) queue: String,
-    pub(crate) mode: Mode,
+    pub(crate) mode: KeyMode,
 }
 
 /// The mode of a lock. An exclusive lock never uses the key of the readers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Mode {
+pub(crate) enum KeyMode {
     Exclusive,
     /// For any number of readers.
     Shared {
@@ -60,12 +60,12 @@ pub(crate) struct Permit<'a> {
     pub(crate) base: &'a str,
 }
 
-impl Mode {
-    pub(crate) fn protocol(&self) -> readers::Mode {
+impl KeyMode {
+    pub(crate) fn protocol(&self) -> readers::LockMode {
         match self {
-            Self::Exclusive | Self::Permit { .. } => readers::Mode::Exclusive,
-            Self::Shared { .. } => readers::Mode::Shared,
-            Self::Upgraded { .. } => readers::Mode::Upgraded,
+            Self::Exclusive | Self::Permit { .. } => readers::LockMode::Exclusive,
+            Self::Shared { .. } => readers::LockMode::Shared,
+            Self::Upgraded { .. } => readers::LockMode::Upgraded,
         }
     }
 }
@@ -79,17 +79,17 @@ impl Keys {
     pub(crate) fn new(prefix: &str, resource: &str) -> Self {
         let lock = format!("{prefix}{resource}");
         let (fence, queue) = (companion(&lock, FENCE), companion(&lock, QUEUE));
-        Self { fence, queue, lock, mode: Mode::Exclusive }
+        Self { fence, queue, lock, mode: KeyMode::Exclusive }
     }
 
     /// The same keys, to be locked in shared mode.
     pub(crate) fn shared(self) -> Self {
-        Self { mode: Mode::Shared { readers: companion(&self.lock, SHARED) }, ..self }
+        Self { mode: KeyMode::Shared { readers: companion(&self.lock, SHARED) }, ..self }
     }
 
     /// The same keys, to be locked exclusively in the place of the only reader.
     pub(crate) fn upgraded(self) -> Self {
-        Self { mode: Mode::Upgraded { readers: companion(&self.lock, SHARED) }, ..self }
+        Self { mode: KeyMode::Upgraded { readers: companion(&self.lock, SHARED) }, ..self }
     }
 
     /// The keys of one permit of the semaphore `resource`.
@@ -97,7 +97,7 @@ impl Keys {
         let semaphore = Self::semaphore(prefix, resource);
         let lock = format!("{}{slot}", semaphore.fence);
         let (fence, queue) = (format!("{lock}{FENCE}"), semaphore.queue);
-        Self { lock, fence, queue, mode: Mode::Permit { index: semaphore.lock, slot, limit } }
+        Self { lock, fence, queue, mode: KeyMode::Permit { index: semaphore.lock, slot, limit } }
     }
 
     /// What all permits of the semaphore `resource` have in common: the index in the place of the lock key, the queue,
@@ -106,16 +106,16 @@ impl Keys {
         let key = format!("{prefix}{resource}");
         let (lock, fence) = (companion(&key, PERMITS), companion(&key, PERMIT));
         let queue = format!("{lock}{QUEUE}");
-        Self { lock, fence, queue, mode: Mode::Exclusive }
+        Self { lock, fence, queue, mode: KeyMode::Exclusive }
     }
 
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.mode, Mode::Shared { .. })
+        matches!(self.mode, KeyMode::Shared { .. })
     }
 
     /// The slot and the index of a permit; `None` for a lock.
     pub(crate) fn as_permit(&self) -> Option<Permit<'_>> {
-        let Mode::Permit { index, slot, limit } = &self.mode else { return None };
+        let KeyMode::Permit { index, slot, limit } = &self.mode else { return None };
         let digits = self.lock.bytes().rev().take_while(u8::is_ascii_digit).count();
         Some(Permit {
             index,
@@ -127,12 +127,12 @@ impl Keys {
 
     /// The key of the readers; the lock key if the resource is locked exclusively.
     pub(crate) fn readers(&self) -> &String {
-        if let Mode::Shared { readers } = &self.mode { readers } else { &self.lock }
+        if let KeyMode::Shared { readers } = &self.mode { readers } else { &self.lock }
     }
 
     /// Like [`Keys::readers`], but for an upgraded lock returns the key of the readers, too.
     pub(crate) fn former_readers(&self) -> &String {
-        if let Mode::Upgraded { readers } = &self.mode { readers } else { self.readers() }
+        if let KeyMode::Upgraded { readers } = &self.mode { readers } else { self.readers() }
     }
 
     /// Whether a lease of these keys keeps others from locking `wanted`.

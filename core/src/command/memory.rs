@@ -13,8 +13,8 @@ use crate::config::permits::MAX_PERMITS;
 use quorlock_protocol::node::entry::{Entry, Time};
 use quorlock_protocol::node::permits::{self, Choice, Permits, Permitted};
 use quorlock_protocol::node::queue::{self, Message};
-use quorlock_protocol::node::readers::Mode;
-use quorlock_protocol::node::record::{self, Record, Target, Wanted};
+use quorlock_protocol::node::readers::LockMode;
+use quorlock_protocol::node::record::{self, Record, RecordInMode, Wanted};
 use quorlock_protocol::{FENCE_MEMORY, Moment, Turns, Vote, next_fence};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,13 +27,13 @@ const USED_UP: &str = "the fence counter is used up";
 
 /// The lock records of a node, and its listeners.
 #[derive(Default)]
-pub(crate) struct Entries {
+pub(crate) struct NodeMemory {
     /// The lock records, by lock key.
     records: HashMap<String, Record<Token>>,
     /// The queues of semaphores and the numbers of their slots, by index key. Each permit is a lock record.
     permits: HashMap<String, Permits>,
     /// The callbacks for messages, by channel.
-    listeners: HashMap<String, RefCell<Vec<Listener>>>,
+    listeners: HashMap<String, RefCell<Vec<MessageCallback>>>,
     /// The size at which it looks for what it can forget.
     full: usize,
 }
@@ -42,9 +42,9 @@ pub(crate) struct Entries {
 const LEAST_FULL: usize = 256;
 
 /// A callback for the messages on one channel. Returns `false` if nobody listens any more.
-pub(crate) type Listener = Box<dyn Fn(&str) -> bool + Send>;
+pub(crate) type MessageCallback = Box<dyn Fn(&str) -> bool + Send>;
 
-impl Entries {
+impl NodeMemory {
     /// Answers a request that arrives at `time`.
     pub(crate) fn answer(&mut self, time: Time, request: &Request) -> Result<Reply, &'static str> {
         let now = time.now;
@@ -225,7 +225,7 @@ impl Entries {
     fn with<R>(
         &mut self,
         subject: &Subject,
-        act: impl FnOnce(&mut [Target<'_, Token>], &dyn Fn(usize, &str, Message) -> bool) -> R,
+        act: impl FnOnce(&mut [RecordInMode<'_, Token>], &dyn Fn(usize, &str, Message) -> bool) -> R,
     ) -> R {
         let take = |keys: &Keys| self.records.remove(&keys.lock).unwrap_or_default();
         let mut records: Vec<_> = subject.keys.iter().map(take).collect();
@@ -393,7 +393,7 @@ impl Entries {
     }
 
     /// Sends all further messages on this channel to `listener`, too.
-    pub(crate) fn listen(&mut self, channel: &str, listener: Listener) {
+    pub(crate) fn listen(&mut self, channel: &str, listener: MessageCallback) {
         self.listeners.entry(channel.to_owned()).or_default().get_mut().push(listener);
     }
 
@@ -476,7 +476,7 @@ impl Entries {
 /// What ACQUIRE and TRANSFER check before anything else, as fence.lua does; then, whether this is a request that
 /// arrived before.
 fn check(
-    records: &[Target<'_, Token>],
+    records: &[RecordInMode<'_, Token>],
     time: Time,
     subject: &Subject,
     proposal: u64,
@@ -486,20 +486,20 @@ fn check(
     if next_fence(last, proposal, time.wall).is_none() {
         return Some(Err(USED_UP));
     }
-    let is_own = |(record, mode): &Target<'_, Token>| {
+    let is_own = |(record, mode): &RecordInMode<'_, Token>| {
         let (entry, token) = (&record.entry, &subject.token);
-        let may_read = *mode != Mode::Exclusive;
+        let may_read = *mode != LockMode::Exclusive;
         entry.token(time.now) == Some(token) || (may_read && entry.has_share(time.now, token))
     };
     records.iter().any(is_own).then_some(Ok(Reply::Own))
 }
 
 /// What holds the lock instead of the giver, as in transfer.lua.
-fn elsewhere(records: &[Target<'_, Token>], time: Time, giver: &Token) -> Elsewhere {
+fn elsewhere(records: &[RecordInMode<'_, Token>], time: Time, giver: &Token) -> Elsewhere {
     let mut elsewhere = Elsewhere { holder: Holder::Nobody, expires_in: None, clock: time.wall };
     for (record, mode) in records {
         let is_given = record.entry.is_given(time.now, giver, *mode);
-        let is_shared = *mode != Mode::Exclusive && record.entry.is_read(time.now);
+        let is_shared = *mode != LockMode::Exclusive && record.entry.is_read(time.now);
         let has_share = record.entry.has_share(time.now, giver);
         match record.entry.token(time.now) {
             Some(_) if is_shared && !has_share => {
@@ -517,17 +517,17 @@ fn elsewhere(records: &[Target<'_, Token>], time: Time, giver: &Token) -> Elsewh
 }
 
 /// The name of the holder whose lock expires last, as in acquire.lua.
-fn last_holder(records: &[Target<'_, Token>], now: Moment) -> Option<Arc<str>> {
+fn last_holder(records: &[RecordInMode<'_, Token>], now: Moment) -> Option<Arc<str>> {
     // `rev`, because `max_by_key` returns the last of equals.
     let entries = records
         .iter()
         .rev()
-        .filter(|(record, mode)| *mode != Mode::Shared || !record.entry.is_read(now));
+        .filter(|(record, mode)| *mode != LockMode::Shared || !record.entry.is_read(now));
     let last = entries.map(|(record, _)| &record.entry).max_by_key(|e| e.expires_in(now))?;
     last.token(now)?.holder().map(Arc::from)
 }
 
-impl fmt::Debug for Entries {
+impl fmt::Debug for NodeMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.records.fmt(f)
     }

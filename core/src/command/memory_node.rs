@@ -6,7 +6,7 @@
 //! to nodes; `client/test_nodes.rs` makes them fail.
 
 use crate::command::answer::{Answered, Failure};
-use crate::command::memory::{Entries, Listener};
+use crate::command::memory::{MessageCallback, NodeMemory};
 use crate::command::request::Request;
 use crate::error::NodeOutcome;
 use crate::runtime::clock;
@@ -34,9 +34,9 @@ pub(crate) struct MemoryNode {
 
 #[derive(Default)]
 struct NodeState {
-    entries: Entries,
+    entries: NodeMemory,
     /// The requests that arrived while the node is frozen, in order; `None` if it is not frozen.
-    frozen: Option<VecDeque<Waiting>>,
+    frozen: Option<VecDeque<UnansweredRequest>>,
     /// Whether the node refuses connections.
     is_cut: bool,
     /// When the node was last restarted; `None` if it never was.
@@ -48,7 +48,7 @@ struct NodeState {
 }
 
 /// A request that waits for its answer.
-struct Waiting {
+struct UnansweredRequest {
     request: Arc<Request>,
     on_answer: Box<dyn FnOnce(Answered) + Send>,
 }
@@ -146,7 +146,7 @@ impl MemoryNode {
             Fault::Forget => {
                 {
                     let mut state = self.state.lock();
-                    state.entries = Entries::default();
+                    state.entries = NodeMemory::default();
                     state.restarts += 1;
                     state.restarted = Some(clock::now());
                 }
@@ -242,7 +242,7 @@ impl MemoryConnection {
                 Err(disconnected())
             } else if let Some(waiting) = &mut state.frozen {
                 let (request, on_answer) = (Arc::clone(request), Box::new(on_answer));
-                return waiting.push_back(Waiting { request, on_answer });
+                return waiting.push_back(UnansweredRequest { request, on_answer });
             } else {
                 state.answer(request)
             }
@@ -265,7 +265,11 @@ impl MemoryConnection {
     }
 
     /// Sends all further messages on this channel to `listener`. Waits while the node is frozen.
-    pub(crate) async fn listen(&self, channel: &str, listener: Listener) -> Result<(), Failure> {
+    pub(crate) async fn listen(
+        &self,
+        channel: &str,
+        listener: MessageCallback,
+    ) -> Result<(), Failure> {
         self.node.answers().await;
         let mut state = self.node.state.lock();
         if !state.connections.contains_key(&self.number) {

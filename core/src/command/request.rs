@@ -1,7 +1,7 @@
 //! The requests to a node. `wire.rs` turns them into commands for a server; `memory.rs` answers
 //! them on an in-memory node. Created by `lock`, `client` and `node`.
 
-use crate::command::keys::{Keys, Mode, Permit};
+use crate::command::keys::{KeyMode, Keys, Permit};
 use crate::command::limits::{INSPECTION, Limit, PAGE, USUAL};
 use crate::command::token::Token;
 use crate::runtime::clock;
@@ -56,7 +56,7 @@ impl Subject {
 
     /// Whether this is the subject of an upgrade.
     pub(crate) fn is_upgraded(&self) -> bool {
-        self.keys.iter().any(|keys| matches!(keys.mode, Mode::Upgraded { .. }))
+        self.keys.iter().any(|keys| matches!(keys.mode, KeyMode::Upgraded { .. }))
     }
 
     /// Returns the keys with which the token of the giver is released. It may be a reader even if this lease is not:
@@ -64,7 +64,7 @@ impl Subject {
     pub(crate) fn giver_keys(&self) -> Arc<[Keys]> {
         if self.is_upgraded() {
             let keys = self.keys.iter().map(|keys| match keys.mode {
-                Mode::Upgraded { .. } => keys.clone().shared(),
+                KeyMode::Upgraded { .. } => keys.clone().shared(),
                 _ => keys.clone(),
             });
             return keys.collect();

@@ -17,17 +17,17 @@ static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
 /// The kinds of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TextKind {
     /// Of `quorlock acquire`: any number of processes share the lease.
     Kept,
-    /// Of `Lease::detach`: one adopter takes the lease over.
+    /// Of `Contents::detach`: one adopter takes the lease over.
     Detached,
 }
 
 /// The version of the texts that this release writes and reads.
 const VERSION: &str = "1:";
 
-impl Kind {
+impl TextKind {
     const ALL: [Self; 2] = [Self::Kept, Self::Detached];
 
     /// The beginning of a text of any version.
@@ -67,7 +67,7 @@ pub(crate) fn checksum(text: &str) -> u32 {
 }
 
 /// Returns the text of a lease: letters, digits, `-` and `:` only.
-pub(crate) fn write(kind: Kind, lease: &impl Serialize) -> String {
+pub(crate) fn write(kind: TextKind, lease: &impl Serialize) -> String {
     let json = serde_json::to_vec(lease).expect("it contains only values that JSON can represent");
     let hex: String = json.iter().map(|byte| format!("{byte:02x}")).collect();
     let checksum = checksum(&hex);
@@ -80,11 +80,11 @@ pub(crate) fn damaged() -> Error {
 }
 
 /// Reads a text of this kind. The contents can still be impossible: then fail with [`damaged`]. Fails with a message that does not contain the text.
-pub(crate) fn read<L: DeserializeOwned>(kind: Kind, text: &str) -> Result<L> {
+pub(crate) fn read<L: DeserializeOwned>(kind: TextKind, text: &str) -> Result<L> {
     let text = text.trim();
     let Some(rest) = text.strip_prefix(kind.mark()) else {
-        let other = Kind::ALL.into_iter().find(|other| text.starts_with(other.mark()));
-        return Err(other.map_or_else(|| kind.unknown(), Kind::misplaced));
+        let other = TextKind::ALL.into_iter().find(|other| text.starts_with(other.mark()));
+        return Err(other.map_or_else(|| kind.unknown(), TextKind::misplaced));
     };
     let Some(rest) = rest.strip_prefix(VERSION) else {
         let (version, _) = rest.split_once(':').ok_or_else(damaged)?;
@@ -110,17 +110,17 @@ pub(crate) fn read<L: DeserializeOwned>(kind: Kind, text: &str) -> Result<L> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::{Kind, VERSION, checksum, read, write};
+    use super::{TextKind, VERSION, checksum, read, write};
     use crate::error::{Error, ErrorCode};
 
-    type Lease = (String, Vec<u32>);
+    type Contents = (String, Vec<u32>);
 
-    fn lease() -> Lease {
+    fn lease() -> Contents {
         ("orders:42 ü \"x\"\n".to_owned(), vec![0, u32::MAX])
     }
 
-    fn refusal(kind: Kind, text: &str) -> Error {
-        let error = read::<Lease>(kind, text).unwrap_err();
+    fn refusal(kind: TextKind, text: &str) -> Error {
+        let error = read::<Contents>(kind, text).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Config);
         assert!(!error.message().contains("5b22"), "{error}");
         error
@@ -128,17 +128,17 @@ mod tests {
 
     #[test]
     fn text_can_be_read_again() {
-        for kind in Kind::ALL {
+        for kind in TextKind::ALL {
             let text = write(kind, &lease());
             let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-:".contains(letter);
             assert!(text.chars().all(is_plain), "{text}");
-            assert_eq!(read::<Lease>(kind, &format!(" {text}\n")).unwrap(), lease());
+            assert_eq!(read::<Contents>(kind, &format!(" {text}\n")).unwrap(), lease());
         }
     }
 
     #[test]
     fn damaged_text_is_refused_without_being_shown() {
-        for kind in Kind::ALL {
+        for kind in TextKind::ALL {
             let text = write(kind, &lease());
             let mut texts: Vec<_> = (0..text.len()).map(|end| text[..end].to_owned()).collect();
             for at in 0..text.len() {
@@ -157,7 +157,9 @@ mod tests {
 
     #[test]
     fn refusal_says_what_is_wrong_with_the_text() {
-        for (kind, other) in [(Kind::Kept, Kind::Detached), (Kind::Detached, Kind::Kept)] {
+        for (kind, other) in
+            [(TextKind::Kept, TextKind::Detached), (TextKind::Detached, TextKind::Kept)]
+        {
             let text = write(kind, &lease());
             let later = text.replace(VERSION, "2:");
             assert!(refusal(kind, &later).message().contains("another version of quorlock"));

@@ -2,7 +2,7 @@
 //! and `doctor` connect to the [`Target`]. Parsing does no IO, except that TLS files are read.
 
 use crate::config::credentials::Provider;
-use crate::config::server::{Login, PORT, Place, Server};
+use crate::config::server::{Login, PORT, Server, ServerAddress};
 use crate::config::tls::{self, Tls};
 use crate::config::url::{Url, database, redacted};
 use crate::error::{Error, Result};
@@ -64,7 +64,7 @@ pub(crate) enum Target {
 #[derive(Clone)]
 pub(crate) struct Cluster {
     /// Servers of the cluster. All are queried at once, so one that hangs delays nothing.
-    pub(crate) seeds: Vec<Place>,
+    pub(crate) seeds: Vec<ServerAddress>,
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
 }
@@ -146,14 +146,14 @@ impl Endpoint {
         let database = database(&url.take("db").unwrap_or_default())?;
         let login = Login::new(url.take("user"), url.take("pass"), database);
         url.is_used_up(&["db", "user", "pass"])?;
-        let place = Place::Unix(PathBuf::from(format!("/{}", url.path)));
+        let place = ServerAddress::Unix(PathBuf::from(format!("/{}", url.path)));
         Ok(Self::direct("unix", Server { place, login, tls: None, is_discovered: false }))
     }
 
     fn server(mut url: Url, encrypts: bool) -> std::result::Result<Self, String> {
         let tls = encryption(&mut url, encrypts, &[])?;
         let (host, port) = url.host()?.clone();
-        let place = Place::tcp(host, port.unwrap_or(PORT));
+        let place = ServerAddress::tcp(host, port.unwrap_or(PORT));
         let login = Login::new(url.user.take(), url.password.take(), url.database()?);
         let scheme = if encrypts { "rediss" } else { "redis" };
         Ok(Self::direct(scheme, Server { place, login, tls, is_discovered: false }))
@@ -184,7 +184,7 @@ impl Endpoint {
             0 => address,
             database => format!("{address}/{database}"),
         };
-        let identity = |place: &Place| format!("{place}/{service}");
+        let identity = |place: &ServerAddress| format!("{place}/{service}");
         let service = service.to_owned();
         let sentinels = Sentinels { sentinels, service, login, tls };
         Ok(Self {
@@ -204,7 +204,7 @@ impl Endpoint {
         let login = Login::new(url.user, url.password, 0);
         Ok(Self {
             address: format!("{scheme}://{}", joined(&seeds)),
-            identities: seeds.iter().map(Place::to_string).collect(),
+            identities: seeds.iter().map(ServerAddress::to_string).collect(),
             target: Target::Cluster(Arc::new(Cluster { seeds, login, tls })),
         })
     }
@@ -264,14 +264,17 @@ impl Endpoint {
 
 /// Converts hosts to places; `port` applies to hosts without a port of their own. Fails if there
 /// are no hosts.
-fn places(hosts: &[(String, Option<u16>)], port: u16) -> std::result::Result<Vec<Place>, String> {
-    let place = |(host, own): &(String, Option<u16>)| Place::tcp(host, own.unwrap_or(port));
+fn places(
+    hosts: &[(String, Option<u16>)],
+    port: u16,
+) -> std::result::Result<Vec<ServerAddress>, String> {
+    let place = |(host, own): &(String, Option<u16>)| ServerAddress::tcp(host, own.unwrap_or(port));
     let places: Vec<_> = hosts.iter().map(place).collect();
     if places.is_empty() { Err("a host is missing".to_owned()) } else { Ok(places) }
 }
 
-fn joined(places: &[Place]) -> String {
-    places.iter().map(Place::to_string).collect::<Vec<_>>().join(",")
+fn joined(places: &[ServerAddress]) -> String {
+    places.iter().map(ServerAddress::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the TLS configuration if the URL asks for encryption. `others` are the parameters that

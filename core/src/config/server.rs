@@ -11,7 +11,7 @@ pub(crate) const PORT: u16 = 6379;
 /// One server, with everything needed to connect to it.
 #[derive(Clone)]
 pub(crate) struct Server {
-    pub(crate) place: Place,
+    pub(crate) place: ServerAddress,
     pub(crate) login: Login,
     /// `None` if the connection is not encrypted.
     pub(crate) tls: Option<Tls>,
@@ -22,7 +22,7 @@ pub(crate) struct Server {
 
 /// The network address or socket path of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum ServerAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
@@ -50,7 +50,7 @@ impl Login {
     }
 }
 
-impl Place {
+impl ServerAddress {
     pub(crate) fn tcp(host: impl Into<String>, port: u16) -> Self {
         Self::Tcp { host: host.into(), port }
     }
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),

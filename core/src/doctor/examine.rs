@@ -33,7 +33,7 @@ const ENOUGH_KEYS: usize = 100_000;
 
 /// What to query.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum Depth {
     /// Everything that the doctor judges.
     Everything,
     /// Only what decides whether the node can vote, in a single round trip.
@@ -81,7 +81,7 @@ pub(super) struct Membership {
 /// Examines one node. Returns an entry for each of its servers, at least one. Connecting to a
 /// server may take `connect_timeout`. Querying it may take `connect_timeout` as well, or
 /// `node_timeout` if only the vote is in scope.
-pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Scope) -> Vec<Examined> {
+pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Depth) -> Vec<Examined> {
     let mut examined = Examined::of(endpoint);
     match &endpoint.target {
         Target::Memory(name) => {
@@ -108,7 +108,7 @@ async fn examine_cluster(
     endpoint: &Endpoint,
     cluster: &Cluster,
     options: &Options,
-    scope: Scope,
+    scope: Depth,
 ) -> Vec<Examined> {
     let limit = options.connect_timeout;
     let unknown = match within(limit, &endpoint.target, cluster.masters(&[])).await {
@@ -213,7 +213,7 @@ impl Examined {
     }
 
     /// Examines one server.
-    async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys, scope: Scope) {
+    async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys, scope: Depth) {
         if let Target::Server(server) = target {
             // The address is known even if the server cannot be reached.
             self.is_at(server);
@@ -230,10 +230,10 @@ impl Examined {
         self.diagnosis.reachable = true;
         self.named_for = named_for;
         let (limit, queried) = match scope {
-            Scope::Everything => {
+            Depth::Everything => {
                 (limit, timeout(limit, query(&connection, options, keys, self)).await)
             }
-            Scope::Vote => {
+            Depth::Vote => {
                 let limit = options.node_timeout(options.ttl);
                 (limit, timeout(limit, query_vote(&connection, options, keys, self)).await)
             }

@@ -19,7 +19,7 @@ pub(crate) use votes::votes;
 
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
-use examine::{Scope, examine};
+use examine::{Depth, examine};
 use futures_util::future::join_all;
 use judge::judge;
 use settings::settings;
@@ -27,7 +27,7 @@ use together::judge_together;
 
 /// Examines all nodes at once.
 pub(crate) async fn diagnose(endpoints: &[Endpoint], options: &Options) -> Diagnosis {
-    let examining = endpoints.iter().map(|endpoint| examine(endpoint, options, Scope::Everything));
+    let examining = endpoints.iter().map(|endpoint| examine(endpoint, options, Depth::Everything));
     let examined = join_all(examining).await;
     let findings = judge_together(&examined, options);
     let judged = examined.into_iter().map(|servers| judge(servers, options));

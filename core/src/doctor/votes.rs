@@ -1,7 +1,7 @@
 //! Which nodes can vote now, for probes. Asks only what decides that, and returns as soon as enough
 //! nodes have answered. Called by `Client::votes`.
 
-use super::examine::{Examined, Scope, examine};
+use super::examine::{Depth, Examined, examine};
 use super::judge::{guard_left, obstacle};
 use super::together::duplicate_of;
 use crate::command::answer::{self, Failure};
@@ -20,7 +20,7 @@ pub(crate) async fn votes(
 ) -> Result<Vec<NodeReport>> {
     let limit = options.connect_timeout + options.node_timeout(options.ttl);
     let examine = async |node: usize| {
-        let examined = timeout(limit, examine(&endpoints[node], options, Scope::Vote)).await;
+        let examined = timeout(limit, examine(&endpoints[node], options, Depth::Vote)).await;
         (node, examined.unwrap_or_else(|_| vec![Examined::late(&endpoints[node], limit)]))
     };
     let mut examining: FuturesUnordered<_> = (0..endpoints.len()).map(examine).collect();

@@ -10,7 +10,7 @@ use crate::config::holder;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
-use crate::lock::handover::Place;
+use crate::lock::handover::Namespace;
 use crate::lock::permits::Semaphores;
 use crate::lock::subscriber::Subscriber;
 use crate::lock::waiters::Waiters;
@@ -272,9 +272,9 @@ impl Driver {
     }
 
     /// Returns what the texts of detached leases are bound to.
-    pub(crate) fn place(&self) -> Place<'_> {
+    pub(crate) fn namespace(&self) -> Namespace<'_> {
         let addresses = self.nodes.iter().map(|node| node.address()).collect();
-        Place { addresses, key_prefix: &self.options.key_prefix }
+        Namespace { addresses, key_prefix: &self.options.key_prefix }
     }
 
     /// Returns how many nodes are needed, for an error.

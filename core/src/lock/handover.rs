@@ -4,7 +4,7 @@
 //! who has it, and access to the nodes, can adopt the lease.
 
 use crate::command::request::{Given, Request, Subject};
-use crate::command::text::{self, Kind, checksum};
+use crate::command::text::{self, TextKind, checksum};
 use crate::command::token::Token;
 use crate::config::mode::Modes;
 use crate::config::options::Options;
@@ -71,7 +71,7 @@ struct Contents {
 }
 
 impl Contents {
-    /// Whether [`Place::write`] can have written this. [`Lock`](crate::Lock) checks the resources.
+    /// Whether [`Namespace::write`] can have written this. [`Lock`](crate::Lock) checks the resources.
     fn is_possible(&self) -> bool {
         let Self { resources, shared, permits, .. } = self;
         let is_permit = |(limit, slots): &(u32, Vec<u32>)| {
@@ -89,13 +89,13 @@ impl Contents {
 }
 
 /// The nodes and the key prefix of a client, to which a text is bound.
-pub(crate) struct Place<'a> {
+pub(crate) struct Namespace<'a> {
     /// The nodes' addresses, in the order of the client's list.
     pub(crate) addresses: Vec<&'a str>,
     pub(crate) key_prefix: &'a str,
 }
 
-impl Place<'_> {
+impl Namespace<'_> {
     fn nodes(&self) -> u32 {
         let mut addresses = self.addresses.clone();
         addresses.sort_unstable();
@@ -117,13 +117,13 @@ impl Place<'_> {
             nodes: self.nodes(),
             prefix: checksum(self.key_prefix),
         };
-        text::write(Kind::Detached, &contents)
+        text::write(TextKind::Detached, &contents)
     }
 
     /// Returns what the lease has and what an adopter needs. Fails if the text is none, is damaged, or is of
     /// another client's nodes or key prefix. The error does not contain the text.
     pub(crate) fn read(&self, text: &str) -> Result<(Leased, Giver)> {
-        let contents: Contents = text::read(Kind::Detached, text)?;
+        let contents: Contents = text::read(TextKind::Detached, text)?;
         if contents.nodes != self.nodes() {
             return Err(Error::config(
                 "the lease was detached on other nodes: the client that adopts it must have the same nodes, \
@@ -155,8 +155,8 @@ impl Place<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::{Given, Leased, Place};
-    use crate::command::text::{self, Kind};
+    use super::{Given, Leased, Namespace};
+    use crate::command::text::{self, TextKind};
     use crate::config::mode::Modes;
     use crate::config::resources::Resources;
     use crate::error::ErrorCode;
@@ -170,8 +170,8 @@ mod tests {
     const UNTIL: u64 = 1_795_298_783_776_551;
     const WITHIN: Duration = Duration::from_secs(30);
 
-    fn place<'a>(addresses: &[&'a str], key_prefix: &'a str) -> Place<'a> {
-        Place { addresses: addresses.to_vec(), key_prefix }
+    fn place<'a>(addresses: &[&'a str], key_prefix: &'a str) -> Namespace<'a> {
+        Namespace { addresses: addresses.to_vec(), key_prefix }
     }
 
     fn given(token: &str) -> Given {
@@ -258,6 +258,6 @@ mod tests {
             let Err(error) = place.read(&text) else { panic!("{value}") };
             assert!(!error.message().contains(&text), "{error}");
         }
-        assert!(text::read::<u8>(Kind::Kept, &text()).is_err());
+        assert!(text::read::<u8>(TextKind::Kept, &text()).is_err());
     }
 }

@@ -26,12 +26,12 @@ const AT_ONCE: u32 = 16;
 /// The semaphores that a client has used.
 #[derive(Default)]
 pub(crate) struct Semaphores {
-    by_index: Mutex<HashMap<String, Arc<Semaphore>>>,
+    by_index: Mutex<HashMap<String, Arc<SemaphoreSlots>>>,
 }
 
 /// What a client knows of one semaphore.
 #[derive(Default)]
-pub(crate) struct Semaphore {
+pub(crate) struct SemaphoreSlots {
     slots: Mutex<Slots>,
     /// The larger limit of another client that was last reported; zero if none was.
     other_limit: Mutex<u32>,
@@ -39,7 +39,7 @@ pub(crate) struct Semaphore {
 
 impl Semaphores {
     /// Returns the semaphore with this index key.
-    fn get(&self, index: &str) -> Arc<Semaphore> {
+    fn get(&self, index: &str) -> Arc<SemaphoreSlots> {
         let mut all = self.by_index.lock();
         if let Some(semaphore) = all.get(index) {
             return Arc::clone(semaphore);
@@ -58,7 +58,7 @@ impl Semaphores {
     }
 }
 
-impl Semaphore {
+impl SemaphoreSlots {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock()
     }
@@ -80,7 +80,7 @@ impl Semaphore {
 /// Slots that a round or a lease of this client has, so that its other rounds do not try them. Dropping it gives them
 /// back.
 pub(crate) struct Reserved {
-    semaphore: Arc<Semaphore>,
+    semaphore: Arc<SemaphoreSlots>,
     /// Empty once they were given back.
     slots: Mutex<Vec<u32>>,
 }
@@ -105,7 +105,7 @@ pub(crate) struct PermitChoice {
     resources: Resources,
     limit: u32,
     count: u32,
-    semaphore: Arc<Semaphore>,
+    semaphore: Arc<SemaphoreSlots>,
     /// Slots that nodes have reported as free to this acquire, the best first.
     hints: Vec<u32>,
     /// The slots that nodes have offered since the last round: for each node, its last offer.

@@ -59,7 +59,7 @@ pub(crate) struct Renewer {
 #[derive(Default)]
 struct Schedule {
     /// The leases to renew or watch, by their numbers.
-    leases: BTreeMap<u64, Entry>,
+    leases: BTreeMap<u64, ScheduledLease>,
     wakes: BTreeSet<(Moment, u64)>,
     /// When the task's timer fires; `None` if it waits for `rescheduled` only.
     next_wake: Option<Moment>,
@@ -67,7 +67,7 @@ struct Schedule {
     is_running: bool,
 }
 
-struct Entry {
+struct ScheduledLease {
     lease: Arc<HeldLease>,
     /// When to handle the lease next; `None` once it is lost.
     wake: Option<Moment>,
@@ -77,7 +77,7 @@ struct Entry {
 }
 
 /// A lease to handle now, with its number.
-type Due = (u64, Arc<HeldLease>);
+type DueLease = (u64, Arc<HeldLease>);
 
 impl Schedule {
     fn set_wake(&mut self, id: u64, wake: Option<Moment>) {
@@ -91,7 +91,7 @@ impl Schedule {
 
     /// Returns the leases to handle now. Each is scheduled again shortly, so that a panic does not lose it.
     /// Handling the lease without a panic replaces that time with the time of its next step.
-    fn due(&mut self, now: Moment) -> Vec<Due> {
+    fn due(&mut self, now: Moment) -> Vec<DueLease> {
         let mut due = Vec::new();
         while let Some(&(moment, id)) = self.wakes.first()
             && moment <= now
@@ -130,7 +130,9 @@ impl Renewer {
         let mut schedule = self.schedule.lock();
         schedule.last_id += 1;
         let id = schedule.last_id;
-        schedule.leases.insert(id, Entry { lease: Arc::clone(lease), wake: None, dropped: None });
+        schedule
+            .leases
+            .insert(id, ScheduledLease { lease: Arc::clone(lease), wake: None, dropped: None });
         schedule.set_wake(id, Some(wake));
         if !schedule.is_running {
             let (renewer, rescheduled) = (Arc::downgrade(self), Arc::clone(&self.rescheduled));
@@ -238,14 +240,14 @@ impl Renewer {
 
     /// Returns what leases must have in common to share a request: it waits equally long for all of them, on a Redis
     /// Cluster all of its keys must be in one slot, and permits and readers have scripts of their own.
-    fn batch_key(&self, (_, lease): &Due) -> (Duration, Option<u16>, bool, bool) {
+    fn batch_key(&self, (_, lease): &DueLease) -> (Duration, Option<u16>, bool, bool) {
         let subject = lease.subject();
         let slot = self.driver.has_cluster.then(|| lease.slot());
         (lease.grant.term.ttl, slot, subject.permit().is_some(), subject.is_shared())
     }
 
     /// Renews these leases in batches, one after the other.
-    fn renew(self: &Arc<Self>, mut leases: Vec<Due>) {
+    fn renew(self: &Arc<Self>, mut leases: Vec<DueLease>) {
         leases.sort_by_cached_key(|due| self.batch_key(due));
         let batches = leases.chunk_by(|one, next| self.batch_key(one) == self.batch_key(next));
         let batches = batches.flat_map(|leases| leases.chunks(BATCH));
@@ -261,7 +263,7 @@ impl Renewer {
     }
 
     /// Begins the renewal of each of these leases that is still due. Returns their numbers and extensions.
-    fn begin(&self, leases: Vec<Due>) -> (Vec<u64>, Vec<PendingExtension>) {
+    fn begin(&self, leases: Vec<DueLease>) -> (Vec<u64>, Vec<PendingExtension>) {
         let now = clock::now();
         let begun = leases.into_iter().filter_map(|(id, lease)| {
             let begun = panics::contain(|| lease.begin_renewal(now));
@@ -328,7 +330,7 @@ async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: Cancella
 }
 
 /// Sends one batch of automatic extensions after a delay, and schedules the next step of each lease.
-async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<Due>) {
+async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<DueLease>) {
     sleep(delay).await;
     let Some(strong) = renewer.upgrade() else { return };
     let (ids, items) = strong.begin(leases);

@@ -1,7 +1,7 @@
 //! Unit tests only: reports what clients decide to the simulation, which writes it for the trace
 //! checker (`proof/tie`). Each report is the elements of a JSON array.
 
-use crate::command::keys::Mode;
+use crate::command::keys::KeyMode;
 use crate::command::request::{Request, Subject};
 use crate::runtime::machine::record;
 use quorlock_protocol::{Actions, Answer, Event, Extended, Moment, NodeSet, Outcome, Term, Vote};
@@ -36,7 +36,7 @@ fn mode(subject: &Subject) -> String {
     }
     let modes = subject.keys.iter().map(|keys| {
         let mode = match &keys.mode {
-            Mode::Permit { index, slot, limit } => format!("[{index:?},{slot},{limit}]"),
+            KeyMode::Permit { index, slot, limit } => format!("[{index:?},{slot},{limit}]"),
             _ if keys.is_shared() => "\"shared\"".to_owned(),
             _ => "\"exclusive\"".to_owned(),
         };

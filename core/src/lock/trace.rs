@@ -7,7 +7,7 @@ use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode};
 use crate::lock::driver::Driver;
 use crate::runtime::clock;
-use crate::telemetry::events::{self, Scope};
+use crate::telemetry::events::{self, AcquireSpan};
 use quorlock_protocol::{Loss, Moment};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct AcquireTrace {
     is_contended: bool,
     has_ended: bool,
     /// Contains the acquire's events, until it has ended.
-    span: Scope,
+    span: AcquireSpan,
 }
 
 impl AcquireTrace {
@@ -77,7 +77,7 @@ impl AcquireTrace {
     pub(crate) fn win(&mut self, fence: u64, holder: &str) {
         let took = self.end(Ok(()));
         // Closes the span now: requests that are still under way do not belong to the acquire.
-        let span = std::mem::replace(&mut self.span, Scope::none());
+        let span = std::mem::replace(&mut self.span, AcquireSpan::none());
         let locked = (&self.resources, &self.modes);
         events::acquired(&span, locked, (fence, holder), self.rounds, took);
     }
@@ -89,7 +89,7 @@ impl AcquireTrace {
             return;
         }
         let took = self.end(Err(error.map_or(ErrorCode::Closed, Error::code)));
-        let span = std::mem::replace(&mut self.span, Scope::none());
+        let span = std::mem::replace(&mut self.span, AcquireSpan::none());
         let locked = (&self.resources, &self.modes);
         events::not_acquired(&span, locked, error, self.rounds, took);
     }

@@ -100,15 +100,15 @@ impl PackedRequest {
 }
 
 /// The requests in flight of one fan-out.
-pub(crate) struct InFlight(Mutex<Entries>);
+pub(crate) struct InFlight(Mutex<RequestsInFlight>);
 
 #[derive(Default)]
-struct Entries {
-    entries: Vec<Entry>,
+struct RequestsInFlight {
+    entries: Vec<RequestInFlight>,
     waker: Option<Waker>,
 }
 
-struct Entry {
+struct RequestInFlight {
     node: Arc<dyn Peer>,
     request: Arc<Request>,
     /// The connection that the request was sent on. A weak reference: until the answer arrives, the
@@ -127,7 +127,7 @@ struct Entry {
     state: RequestState,
 }
 
-impl Entry {
+impl RequestInFlight {
     /// Whether the fan-out still waits for the answer.
     fn is_open(&self) -> bool {
         matches!(self.state, RequestState::Open)
@@ -164,10 +164,10 @@ pub(crate) struct Finished {
 
 impl InFlight {
     pub(crate) fn of(nodes: usize) -> Self {
-        Self(Mutex::new(Entries { entries: Vec::with_capacity(nodes), waker: None }))
+        Self(Mutex::new(RequestsInFlight { entries: Vec::with_capacity(nodes), waker: None }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
+    fn lock(&self) -> MutexGuard<'_, RequestsInFlight> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -176,7 +176,7 @@ impl InFlight {
         let (route, kept, state) = (None, None, RequestState::Open);
         let (was_sent, in_order, is_repeated, has_sink) = (false, true, false, true);
         let entries = &mut self.lock().entries;
-        entries.push(Entry {
+        entries.push(RequestInFlight {
             node,
             request,
             route,
@@ -199,7 +199,7 @@ impl InFlight {
         if let Some(taken) = in_flight.take(is_over) {
             return Poll::Ready(Some(taken));
         }
-        if !in_flight.entries.iter().any(Entry::is_open) {
+        if !in_flight.entries.iter().any(RequestInFlight::is_open) {
             return Poll::Ready(None);
         }
         in_flight.wake_later(waker);
@@ -243,7 +243,7 @@ impl InFlight {
     }
 }
 
-impl Entries {
+impl RequestsInFlight {
     fn take(&mut self, which: impl Fn(&RequestState) -> bool) -> Option<Finished> {
         let entry = self.entries.iter_mut().find(|entry| which(&entry.state))?;
         let answered = match mem::replace(&mut entry.state, RequestState::Closed) {

@@ -1,7 +1,7 @@
 //! The masters of a cluster with their slots, and the choice of the master for a request.
 //! `routing.rs` builds the map, and replaces it when the masters change.
 
-use crate::config::server::Place;
+use crate::config::server::ServerAddress;
 use crate::node::exchange::{PackedRequest, Peer, ReplySink};
 use crate::transport::cluster::{Shard, no_master};
 use futures_util::future::BoxFuture;
@@ -20,13 +20,14 @@ impl<N: Peer + 'static> Map<N> {
     pub(crate) fn new(
         shards: Vec<Shard>,
         before: Option<&Self>,
-        make: impl Fn(&Place) -> Arc<N>,
+        make: impl Fn(&ServerAddress) -> Arc<N>,
     ) -> Self {
-        let known: HashMap<&Place, &Arc<N>> = before
+        let known: HashMap<&ServerAddress, &Arc<N>> = before
             .into_iter()
             .flat_map(|map| map.shards.iter().map(|(shard, node)| (&shard.place, node)))
             .collect();
-        let node = |place: &Place| known.get(place).map_or_else(|| make(place), |n| Arc::clone(n));
+        let node =
+            |place: &ServerAddress| known.get(place).map_or_else(|| make(place), |n| Arc::clone(n));
         let shards = shards.into_iter().map(|shard| {
             let node = node(&shard.place);
             (shard, node)
@@ -34,7 +35,7 @@ impl<N: Peer + 'static> Map<N> {
         Self { shards: shards.collect() }
     }
 
-    pub(crate) fn places(&self) -> Vec<Place> {
+    pub(crate) fn places(&self) -> Vec<ServerAddress> {
         self.shards.iter().map(|(shard, _)| shard.place.clone()).collect()
     }
 
@@ -43,7 +44,7 @@ impl<N: Peer + 'static> Map<N> {
     }
 
     /// The master at this place.
-    pub(crate) fn at(&self, place: &Place) -> Option<&Arc<N>> {
+    pub(crate) fn at(&self, place: &ServerAddress) -> Option<&Arc<N>> {
         self.shards.iter().find(|(shard, _)| shard.place == *place).map(|(_, node)| node)
     }
 

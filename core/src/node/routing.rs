@@ -8,7 +8,7 @@ use super::map::Map;
 use crate::command::answer::Failure;
 use crate::command::request::Request;
 use crate::config::endpoint::{Cluster, Endpoint, Target};
-use crate::config::server::{Place, Server};
+use crate::config::server::{Server, ServerAddress};
 use crate::node::exchange::{PackedRequest, Peer, ReplySink};
 use crate::node::health::Health;
 use crate::runtime;
@@ -37,7 +37,8 @@ impl Node {
         let shards = cluster.masters(&known).boxed().await?;
         let ids = shards.iter().map(|shard| shard.id.clone()).collect();
         self.identities.reached(self.position, ids)?;
-        let make = |place: &Place| self.member(cluster.server(place.clone()), before.is_some());
+        let make =
+            |place: &ServerAddress| self.member(cluster.server(place.clone()), before.is_some());
         let map = Arc::new(Map::new(shards, before, make));
         for node in map.nodes() {
             node.start_connecting();
@@ -102,7 +103,7 @@ impl link::Cluster for Node {
     fn redirect(&self, to: Redirect, request: &Arc<Request>, sink: ReplySink) -> Option<ReplySink> {
         self.stale.send_replace(());
         let map = self.map();
-        let at = |place: &Place| map.as_ref().and_then(|map| map.at(place));
+        let at = |place: &ServerAddress| map.as_ref().and_then(|map| map.at(place));
         match to {
             Redirect::Moved(place) => {
                 let Some(node) = at(&place) else { return Some(sink) };

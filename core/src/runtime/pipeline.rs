@@ -71,7 +71,7 @@ pub(crate) struct PipelineState<R> {
     pub(crate) on_broken: Option<OnBroken>,
 }
 
-type Guard<'a, C> = MutexGuard<'a, PipelineState<<C as Pipelined>::Recipient>>;
+type StateGuard<'a, C> = MutexGuard<'a, PipelineState<<C as Pipelined>::Recipient>>;
 
 thread_local! {
     /// The connections whose flush this thread has postponed to the end of [`together`].
@@ -142,7 +142,7 @@ pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
 /// Queues a request on a connection, which must not be closed, and writes it now or soon.
 pub(crate) fn put<C: Pipelined>(
     connection: &Arc<C>,
-    mut out: Guard<'_, C>,
+    mut out: StateGuard<'_, C>,
     packed: &[u8],
     recipient: C::Recipient,
 ) {
@@ -172,7 +172,7 @@ fn hold_back<C: Pipelined>(connection: &Arc<C>) -> bool {
 }
 
 /// Writes the queued bytes, or leaves the rest to a task if the socket does not accept all of them.
-pub(crate) fn flush<C: Pipelined>(connection: &Arc<C>, mut out: Guard<'_, C>) {
+pub(crate) fn flush<C: Pipelined>(connection: &Arc<C>, mut out: StateGuard<'_, C>) {
     out.is_held_back = false;
     if connection.is_encrypted() || out.is_writing {
         return;
@@ -195,7 +195,7 @@ pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
 
 /// Writes everything, including what other threads queue meanwhile, since they do not wait for the
 /// writer. Returns `false` if the socket did not accept all of it.
-fn write<'a, C: Pipelined>(connection: &'a C, mut out: Guard<'a, C>) -> bool {
+fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> bool {
     let mut bytes = Vec::new();
     while !out.bytes.is_empty() {
         std::mem::swap(&mut bytes, &mut out.bytes);

@@ -73,9 +73,9 @@ fn shared<'a>(
 }
 
 /// The span of an acquire. Contains panics of the subscriber.
-pub(crate) struct Scope(Span);
+pub(crate) struct AcquireSpan(Span);
 
-impl Scope {
+impl AcquireSpan {
     pub(crate) fn none() -> Self {
         Self(Span::none())
     }
@@ -90,7 +90,7 @@ impl Scope {
     }
 }
 
-impl Drop for Scope {
+impl Drop for AcquireSpan {
     fn drop(&mut self) {
         let span = std::mem::replace(&mut self.0, Span::none());
         panics::contain(|| drop(span));
@@ -103,7 +103,7 @@ fn named(holder: &str) -> Option<&str> {
 }
 
 /// Opens the span of an acquire, as a child of the caller's span. It lasts until the acquire ends.
-pub(crate) fn acquiring(resources: &Resources, modes: &Modes) -> Scope {
+pub(crate) fn acquiring(resources: &Resources, modes: &Modes) -> AcquireSpan {
     let span = panics::contain(|| {
         info_span!(
             target: ACQUIRE,
@@ -115,12 +115,12 @@ pub(crate) fn acquiring(resources: &Resources, modes: &Modes) -> Scope {
             rounds = field::Empty,
         )
     });
-    Scope(span.unwrap_or_else(Span::none))
+    AcquireSpan(span.unwrap_or_else(Span::none))
 }
 
 /// Reports that an acquire succeeded after `took`.
 pub(crate) fn acquired(
-    span: &Scope,
+    span: &AcquireSpan,
     (resources, modes): (&Resources, &Modes),
     (fence, holder): (u64, &str),
     rounds: u64,
@@ -140,7 +140,7 @@ pub(crate) fn acquired(
 
 /// Reports that an acquire failed with this error; `None` if its caller cancelled it.
 pub(crate) fn not_acquired(
-    span: &Scope,
+    span: &AcquireSpan,
     (resources, modes): (&Resources, &Modes),
     error: Option<&Error>,
     rounds: u64,

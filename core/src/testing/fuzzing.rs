@@ -9,14 +9,14 @@ use crate::command::answer::{self, Answered, Failure, report, vote};
 use crate::command::keys::Keys;
 use crate::command::reply::{Elsewhere, HeldPermit, Holder, Refusal, Reply, StoredLock};
 use crate::command::request::{Request, Subject};
-use crate::command::text::{self, Kind};
+use crate::command::text::{self, TextKind};
 use crate::command::token::{MAX_TOKEN, Token};
 use crate::config::endpoint::Endpoint;
 use crate::config::options::{self, Options};
 use crate::config::permits::MAX_PERMITS;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, NodeOutcome};
-use crate::lock::handover::{Giver, Leased, Place};
+use crate::lock::handover::{Giver, Leased, Namespace};
 use crate::printable;
 use crate::transport::handshake::{failure, server_info};
 use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Lease, Moment, NodeSet, Quorum, Turns, Vote};
@@ -186,15 +186,15 @@ pub fn texts(json: &[u8]) {
     const ADDRESSES: [&str; 3] = ["redis://a", "redis://b", "redis://c"];
     const PREFIX: &str = "p:";
     const FINGERPRINT: u32 = 7;
-    let place = Place { addresses: ADDRESSES.to_vec(), key_prefix: PREFIX };
+    let place = Namespace { addresses: ADDRESSES.to_vec(), key_prefix: PREFIX };
     let mut texts = vec![String::from_utf8_lossy(json).into_owned()];
     if let Ok(serde_json::Value::Object(mut contents)) = serde_json::from_slice(json) {
         contents.insert("nodes".to_owned(), FINGERPRINT.into());
-        texts.push(text::write(Kind::Kept, &contents));
+        texts.push(text::write(TextKind::Kept, &contents));
         let sorted = ADDRESSES.join("\n");
         contents.insert("nodes".to_owned(), text::checksum(&sorted).into());
         contents.insert("prefix".to_owned(), text::checksum(PREFIX).into());
-        texts.push(text::write(Kind::Detached, &contents));
+        texts.push(text::write(TextKind::Detached, &contents));
     }
     for text in &texts {
         match Kept::read(text, ADDRESSES.len(), FINGERPRINT) {

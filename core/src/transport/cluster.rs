@@ -8,7 +8,7 @@ use crate::command::answer::Failure;
 use crate::command::keys::SLOTS;
 use crate::command::limits::MASTERS;
 use crate::config::endpoint::Cluster;
-use crate::config::server::{Place, Server};
+use crate::config::server::{Server, ServerAddress};
 use crate::error::NodeOutcome;
 use crate::transport::connection::Nobody;
 use crate::transport::handshake::{failure, open};
@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 
 /// A master and its slots.
 pub(crate) struct Shard {
-    pub(crate) place: Place,
+    pub(crate) place: ServerAddress,
     /// The server's id in the cluster.
     pub(crate) id: String,
     slots: Vec<RangeInclusive<u16>>,
@@ -44,9 +44,9 @@ pub(crate) fn no_master(slot: u16) -> Failure {
 /// A redirection: where a slot is, according to a server that does not serve it.
 pub(crate) enum Redirect {
     /// The slot has moved to this server.
-    Moved(Place),
+    Moved(ServerAddress),
     /// The slot is being migrated to this server, which already has the key.
-    Ask(Place),
+    Ask(ServerAddress),
 }
 
 impl Redirect {
@@ -64,13 +64,13 @@ impl Redirect {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         // Without a host, only a new query of the slots shows which server it is.
         let is_known = !host.is_empty() && host != "?";
-        Some(redirect(Place::tcp(host, port.parse().ok().filter(|_| is_known)?)))
+        Some(redirect(ServerAddress::tcp(host, port.parse().ok().filter(|_| is_known)?)))
     }
 }
 
 impl Cluster {
     /// The server of this cluster at `place`.
-    pub(crate) fn server(&self, place: Place) -> Server {
+    pub(crate) fn server(&self, place: ServerAddress) -> Server {
         Server { place, login: self.login.clone(), tls: self.tls.clone(), is_discovered: true }
     }
 
@@ -79,7 +79,7 @@ impl Cluster {
     /// Unlike that of a sentinel, an outdated answer is harmless: a server that is no longer the
     /// master of a slot answers MOVED, and one that is cut off from the majority of the masters
     /// refuses requests (CLUSTERDOWN).
-    pub(crate) async fn masters(&self, known: &[Place]) -> Result<Vec<Shard>, Failure> {
+    pub(crate) async fn masters(&self, known: &[ServerAddress]) -> Result<Vec<Shard>, Failure> {
         let mut places: Vec<_> = known.iter().chain(&self.seeds).collect();
         places.sort_unstable_by_key(|place| place.to_string());
         places.dedup();
@@ -100,7 +100,7 @@ impl Cluster {
         Err(failed.unwrap_or_else(|| Failure::unreachable("no server is known")))
     }
 
-    async fn query_masters(&self, place: &Place) -> Result<Vec<Shard>, Failure> {
+    async fn query_masters(&self, place: &ServerAddress) -> Result<Vec<Shard>, Failure> {
         let connection = open::<Nobody>(&self.server(place.clone())).await?;
         let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
         let replied = connection
@@ -123,14 +123,14 @@ impl Cluster {
 }
 
 /// Parses a reply to CLUSTER SLOTS. `queried` is the place of the server that sent it.
-fn parse_shards(reply: &Value, queried: &Place) -> Option<Vec<Shard>> {
+fn parse_shards(reply: &Value, queried: &ServerAddress) -> Option<Vec<Shard>> {
     let Value::Array(rows) = reply else { return None };
     // Each slot has one master, so there are no more ranges than slots.
     if rows.len() > usize::from(SLOTS) {
         return None;
     }
     let mut shards: Vec<Shard> = Vec::new();
-    let mut known: HashMap<Place, usize> = HashMap::new();
+    let mut known: HashMap<ServerAddress, usize> = HashMap::new();
     for row in rows {
         let Value::Array(row) = row else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &row[..] else {
@@ -143,10 +143,10 @@ fn parse_shards(reply: &Value, queried: &Place) -> Option<Vec<Shard>> {
                 String::from_utf8(host.clone()).ok()?
             }
             // If a server does not know its own host name, use the host that was queried.
-            (_, Place::Tcp { host, .. }) => host.clone(),
+            (_, ServerAddress::Tcp { host, .. }) => host.clone(),
             _ => return None,
         };
-        let place = Place::tcp(host, u16::try_from(*port).ok()?);
+        let place = ServerAddress::tcp(host, u16::try_from(*port).ok()?);
         match known.get(&place) {
             Some(shard) => shards[*shard].slots.push(slots),
             None => {
@@ -163,7 +163,7 @@ fn parse_shards(reply: &Value, queried: &Place) -> Option<Vec<Shard>> {
 mod tests {
     use super::parse_shards;
     use crate::command::keys::SLOTS;
-    use crate::config::server::Place;
+    use crate::config::server::ServerAddress;
     use redis::Value;
 
     fn slots(ranges: i64) -> Value {
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn more_ranges_than_slots_are_refused() {
-        let place = Place::tcp("10.0.0.9".to_owned(), 6379);
+        let place = ServerAddress::tcp("10.0.0.9".to_owned(), 6379);
         let shards = parse_shards(&slots(SLOTS.into()), &place);
         assert!(
             shards

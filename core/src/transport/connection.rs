@@ -44,7 +44,7 @@ const IMMEDIATE_LIMIT: usize = 4;
 /// The size of the read buffer, in bytes. It grows for a larger reply.
 const CHUNK: usize = 16 * 1024;
 
-type Reply = Result<Value, RedisError>;
+type RawReply = Result<Value, RedisError>;
 type Encrypted = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// The recipient of a request's answer.
@@ -65,7 +65,7 @@ impl Receive for Nobody {
 /// The recipient of one answer.
 enum Recipient<R> {
     Request(R),
-    Caller(oneshot::Sender<Reply>),
+    Caller(oneshot::Sender<RawReply>),
     Nobody,
 }
 
@@ -77,7 +77,7 @@ struct Awaited<R> {
 }
 
 impl<R: Receive> Recipient<R> {
-    fn receive(self, reply: Reply) {
+    fn receive(self, reply: RawReply) {
         match self {
             Self::Request(recipient) => recipient.receive(reply),
             // Sending fails if the caller does not wait any more.

@@ -6,7 +6,7 @@
 
 use crate::command::answer::{Failure, NONSENSE};
 use crate::command::limits::shortened;
-use crate::config::server::{Login, Place, Server};
+use crate::config::server::{Login, Server, ServerAddress};
 use crate::error::NodeOutcome;
 use crate::transport::connection::{Connection, REFUSED, Receive};
 use crate::transport::login::{authentication, located, rejected, unreached};
@@ -30,7 +30,7 @@ pub(crate) struct ServerInfo {
 /// The failure of a handshake, with advice if TLS might be missing.
 pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
-    let is_plain = server.tls.is_none() && matches!(server.place, Place::Tcp { .. });
+    let is_plain = server.tls.is_none() && matches!(server.place, ServerAddress::Tcp { .. });
     // The server accepted the connection and then closed it. It may expect TLS, or it is stopping:
     // the system accepts connections for it until it has ended.
     let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();

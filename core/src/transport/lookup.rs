@@ -11,12 +11,12 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Addresses without a port, or an error that each caller gets.
-type Found = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
+type Resolved = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
 /// The look-up under way of each host name.
-static LOOK_UPS: PerProcess<Mutex<HashMap<String, OneAtATime<Found>>>> = PerProcess::new();
+static LOOK_UPS: PerProcess<Mutex<HashMap<String, OneAtATime<Resolved>>>> = PerProcess::new();
 
-fn look_ups() -> MutexGuard<'static, HashMap<String, OneAtATime<Found>>> {
+fn look_ups() -> MutexGuard<'static, HashMap<String, OneAtATime<Resolved>>> {
     LOOK_UPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -6,7 +6,7 @@
 
 use crate::command::answer::Failure;
 use crate::config::endpoint::Sentinels;
-use crate::config::server::{Place, Server};
+use crate::config::server::{Server, ServerAddress};
 use crate::error::NodeOutcome;
 use crate::runtime::timer::timeout;
 use crate::transport::connection::{Connection, Nobody, Receive};
@@ -33,7 +33,7 @@ pub(crate) struct Master<R: Receive> {
 /// What one sentinel reports about the master.
 #[derive(Clone, Debug, PartialEq)]
 struct Report {
-    place: Place,
+    place: ServerAddress,
     /// The configuration epoch: each failover has a higher one.
     epoch: u64,
     age: Duration,
@@ -42,7 +42,7 @@ struct Report {
 /// The master elected from the sentinels' reports.
 #[derive(Debug, PartialEq)]
 struct Named {
-    place: Place,
+    place: ServerAddress,
     /// The time for which a majority of the sentinels has reported this master; zero if unknown.
     age: Duration,
     /// Whether a majority of the sentinels reports it, rather than a minority with a higher epoch.
@@ -60,7 +60,7 @@ fn majority(sentinels: usize) -> usize {
 /// Only reports with the highest epoch count: once a majority of the sentinels knows of a failover,
 /// every majority includes one that does. Among the servers with that epoch, the one that most
 /// sentinels report wins. In a tie, `current` wins, or else the first in the list.
-fn elect(reports: &[Option<Report>], current: Option<&Place>) -> Option<Named> {
+fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<Named> {
     let majority = majority(reports.len());
     let received = || reports.iter().flatten();
     if received().count() < majority {
@@ -68,13 +68,13 @@ fn elect(reports: &[Option<Report>], current: Option<&Place>) -> Option<Named> {
     }
     let epoch = received().map(|report| report.epoch).max()?;
     let latest = || received().filter(|report| report.epoch == epoch);
-    let ages = |place: &Place| {
+    let ages = |place: &ServerAddress| {
         let mut ages: Vec<_> =
             latest().filter(|report| report.place == *place).map(|report| report.age).collect();
         ages.sort_unstable_by(|one, other| other.cmp(one));
         ages
     };
-    let rank = |place: &Place| (ages(place).len(), current == Some(place));
+    let rank = |place: &ServerAddress| (ages(place).len(), current == Some(place));
     // `max_by_key` returns the last of equal elements, hence `rev`.
     let reports: Vec<_> = latest().collect();
     let place =
@@ -92,14 +92,14 @@ impl Sentinels {
     }
 
     /// Whether the sentinels still report this master; `None` if too few of them answer.
-    pub(crate) async fn still_name(&self, place: &Place) -> Option<bool> {
+    pub(crate) async fn still_name(&self, place: &ServerAddress) -> Option<bool> {
         let named = self.named(Some(place)).await.ok()?;
         Some(named.place == *place)
     }
 
     /// Queries all sentinels at once. Returns as soon as a majority agrees, or shortly after a
     /// majority has answered without agreeing.
-    async fn named(&self, current: Option<&Place>) -> Result<Named, String> {
+    async fn named(&self, current: Option<&ServerAddress>) -> Result<Named, String> {
         let count = self.sentinels.len();
         let query = async |number: usize| (number, self.query(&self.sentinels[number]).await);
         let mut queries: FuturesUnordered<_> = (0..count).map(query).collect();
@@ -163,7 +163,7 @@ impl Sentinels {
         let age = known.get("role-reported-time").filter(|_| is_this);
         let age = age.and_then(|age| age.parse().ok()).unwrap_or(0);
         let epoch = known.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
-        Ok(Report { place: Place::tcp(host, port), epoch, age: Duration::from_millis(age) })
+        Ok(Report { place: ServerAddress::tcp(host, port), epoch, age: Duration::from_millis(age) })
     }
 
     async fn connect_to<R: Receive>(&self, named: Named) -> Result<Master<R>, Failure> {

@@ -1,6 +1,6 @@
 //! Opens sockets to servers: TCP, Unix, and TLS over TCP. Called by `connection.rs` only.
 
-use crate::config::server::{Place, Server};
+use crate::config::server::{Server, ServerAddress};
 use crate::config::tls;
 use crate::runtime::timer::sleep;
 use crate::transport::lookup::{Attempt, look_up};
@@ -70,26 +70,26 @@ pub(crate) struct Socket {
 /// Connects. Has no time limit, except for the TLS handshake.
 pub(crate) async fn connect(server: &Server) -> io::Result<Socket> {
     match (&server.place, &server.tls) {
-        (Place::Tcp { host, port }, None) => {
+        (ServerAddress::Tcp { host, port }, None) => {
             let (socket, attempt) = tcp(host, *port).await?;
             let (read, write) = socket.into_split();
             let write = WriteHalf::Plain(Plain::Tcp(write));
             Ok(Socket { read: Box::new(read), write, attempt })
         }
-        (Place::Tcp { host, port }, Some(tls)) => {
+        (ServerAddress::Tcp { host, port }, Some(tls)) => {
             let (socket, attempt) = tcp(host, *port).await?;
             let (read, write) = tokio::io::split(tls.connect(host, socket).await?);
             let read = Box::new(Explained { stream: read, host: host.clone() });
             Ok(Socket { read, write: WriteHalf::Encrypted(Box::new(write)), attempt })
         }
         #[cfg(unix)]
-        (Place::Unix(path), _) => {
+        (ServerAddress::Unix(path), _) => {
             let (read, write) = UnixStream::connect(path).await?.into_split();
             let write = WriteHalf::Plain(Plain::Unix(write));
             Ok(Socket { read: Box::new(read), write, attempt: None })
         }
         #[cfg(not(unix))]
-        (Place::Unix(_), _) => Err(io::ErrorKind::Unsupported.into()),
+        (ServerAddress::Unix(_), _) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 

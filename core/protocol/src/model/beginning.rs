@@ -4,7 +4,7 @@ use super::scope::Scope;
 use super::settings::{EPOCH, NODES, Rates, TERM};
 use super::world::{Client, Node, World};
 use crate::node::entry::{Entry, Time};
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::{Guard, Moment};
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ impl World {
             overtaken: false,
             offer: None,
             modes: std::array::from_fn(|number| match scope.readers.contains(&number) {
-                true => Mode::Shared,
-                false => Mode::Exclusive,
+                true => LockMode::Shared,
+                false => LockMode::Exclusive,
             }),
             last_exclusive: 0,
             wrong: None,

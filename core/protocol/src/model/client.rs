@@ -6,7 +6,7 @@ use super::settings::{NODES, TERM};
 use super::world::{
     Attempt, Client, Decided, Extending, Held, Link, Offer, Raise, Reply, Request, Token, World,
 };
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::{
     Actions, Answer, Event, Extended, Footprint, Healed, Lease, Moment, NodeSet, Outcome, Round,
     Vote,
@@ -27,7 +27,7 @@ impl World {
         scope: &Scope,
         number: usize,
         giver: Option<Token>,
-        mode: Mode,
+        mode: LockMode,
         silent: NodeSet,
     ) {
         let now = self.now(number);
@@ -90,14 +90,14 @@ impl World {
         client.changes_left -= 1;
         let Some(held) = &mut client.held else { return };
         let token = held.token;
-        if held.mode != Mode::Shared {
-            held.mode = Mode::Shared;
+        if held.mode != LockMode::Shared {
+            held.mode = LockMode::Shared;
             self.send_all(number, &Request::Downgrade { token });
         } else if held.lease.begin_upgrade(now) {
             // Answers to EXTEND no longer count.
             held.extending = None;
             held.upgrades.push(last_token + 1);
-            self.begin_round(scope, number, Some(token), Mode::Upgraded, NodeSet::EMPTY);
+            self.begin_round(scope, number, Some(token), LockMode::Upgraded, NodeSet::EMPTY);
         }
     }
 
@@ -259,7 +259,7 @@ impl World {
 
     /// Called when a node has applied a HEAL. If the lease has been released meanwhile, releases the key
     /// too.
-    pub(super) fn healed(&mut self, number: usize, node: usize, token: Token, mode: Mode) {
+    pub(super) fn healed(&mut self, number: usize, node: usize, token: Token, mode: LockMode) {
         let client = &self.clients[number];
         if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
             self.send(number, node, Request::Release { token, giver: None, mode, is_undo: false });
@@ -320,7 +320,7 @@ impl World {
         }
         let request = Request::Release { token, giver, mode, is_undo: true };
         let is_decided = self.clients[number].attempt(token).is_some_and(|a| a.decided.is_some());
-        if mode == Mode::Upgraded && giver.is_some() && is_decided && !was_decided {
+        if mode == LockMode::Upgraded && giver.is_some() && is_decided && !was_decided {
             self.undo_upgrade(number, token, giver);
         } else {
             undo.iter().for_each(|node| self.send(number, node, request.clone()));
@@ -337,7 +337,7 @@ impl World {
             held.footprint.gives_back(token, Self::quorum().all());
             held.giving_back = Self::quorum().all();
         }
-        let mode = Mode::Upgraded;
+        let mode = LockMode::Upgraded;
         self.send_all(number, &Request::Release { token, giver, mode, is_undo: true });
     }
 
@@ -345,7 +345,7 @@ impl World {
         let now = self.now(number);
         let Some(attempt) = self.clients[number].attempt(token) else { return };
         let (giver, mode) = (attempt.giver, attempt.mode);
-        if mode == Mode::Upgraded {
+        if mode == LockMode::Upgraded {
             let held = self.clients[number].held.as_mut();
             if !held.is_some_and(|held| held.lease.upgraded(now)) {
                 // The lease has ended meanwhile.
@@ -357,7 +357,7 @@ impl World {
         for other in (0..self.clients.len()).filter(|other| *other != number) {
             let now = self.now(other);
             let held = self.clients[other].held.as_mut();
-            if let Some(held) = held.filter(|held| [mode, held.mode] != [Mode::Shared; 2]) {
+            if let Some(held) = held.filter(|held| [mode, held.mode] != [LockMode::Shared; 2]) {
                 held.is_overtaken |= token > held.last_token && held.lease.is_valid(now);
             }
         }
@@ -475,7 +475,7 @@ impl World {
         let Held { token, mode, .. } = held;
         for (upgrade, nodes) in held.footprint.take_upgrades() {
             for node in nodes.iter() {
-                self.send(number, node, Request::release(upgrade, Mode::Upgraded));
+                self.send(number, node, Request::release(upgrade, LockMode::Upgraded));
             }
         }
         self.release_giver(number, &held);
@@ -486,7 +486,7 @@ impl World {
     /// Releases what is left of the lease that this one was adopted from or has upgraded.
     fn release_giver(&mut self, number: usize, held: &Held) {
         let Some(giver) = held.giver else { return };
-        let mode = if held.mode == Mode::Upgraded { Mode::Shared } else { held.mode };
+        let mode = if held.mode == LockMode::Upgraded { LockMode::Shared } else { held.mode };
         for node in held.footprint.may_hold_giver(Self::quorum()).iter() {
             self.send(number, node, Request::release(giver, mode));
         }
@@ -546,7 +546,7 @@ impl Link {
 }
 
 impl Request {
-    fn release(token: Token, mode: Mode) -> Self {
+    fn release(token: Token, mode: LockMode) -> Self {
         Self::Release { token, giver: None, mode, is_undo: false }
     }
 

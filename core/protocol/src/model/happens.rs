@@ -4,7 +4,7 @@ use super::scope::Happens;
 use super::settings::{NODES, TERM};
 use super::world::{Client, Decided, Held, Reply, Request, World};
 use crate::Vote;
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 
 fn requested(world: &World, which: impl Fn(&Request) -> bool) -> bool {
     let mut links = world.clients.iter().flat_map(|client| &client.links);
@@ -66,7 +66,7 @@ pub(super) const OUTLASTS: Happens = ("a key lasts longer than its ttl", |_, wor
 pub(super) const READ: Happens =
     ("two readers hold the resource", |_, world| world.valid().count() == 2 && world.is_shared());
 pub(super) const WRITTEN: Happens = ("a writer follows a reader", |_, world| {
-    world.valid().any(|held| held.mode != Mode::Shared)
+    world.valid().any(|held| held.mode != LockMode::Shared)
         && world.last_exclusive == world.last_fence
         && world.last_token >= 2
 });
@@ -81,8 +81,9 @@ pub(super) const SHARE_ENDS: Happens =
 pub(super) const WRITTEN_LAST: Happens =
     ("a writer follows two readers whose shares have ended", |_, world| {
         let mut readers = world.clients.iter().filter_map(|client| client.held.as_ref());
-        readers.clone().filter(|held| held.mode == Mode::Shared).count() == 2
-            && readers.any(|held| held.mode == Mode::Exclusive && held.fence == world.last_fence)
+        readers.clone().filter(|held| held.mode == LockMode::Shared).count() == 2
+            && readers
+                .any(|held| held.mode == LockMode::Exclusive && held.fence == world.last_fence)
             && world.valid().count() == 1
             && !world.is_shared()
     });
@@ -100,7 +101,7 @@ pub(super) const RELEASED_BESIDE: Happens =
 fn heal_meets_others(world: &World, is_read: bool) -> bool {
     let mut links = world.clients.iter().flat_map(|client| client.links.iter().enumerate());
     links.any(|(node, link)| {
-        let Some(Request::Heal { token, mode: Mode::Shared, .. }) = link.up.first() else {
+        let Some(Request::Heal { token, mode: LockMode::Shared, .. }) = link.up.first() else {
             return false;
         };
         let (tokens, entry) = (world.tokens_on(node), &world.nodes[node].entry);
@@ -116,7 +117,7 @@ pub(super) const HEALED_LATE: Happens =
 pub(super) const JOINED_LATE: Happens =
     ("a reader that holds the resource joins another one late", |_, world| {
         world.clients.iter().any(|client| {
-            let held = client.held.as_ref().filter(|held| held.mode == Mode::Shared);
+            let held = client.held.as_ref().filter(|held| held.mode == LockMode::Shared);
             client.links.iter().enumerate().any(|(node, link)| {
                 let mut replies = link.down.iter();
                 let is_late = |reply: &Reply| match reply {
@@ -133,7 +134,7 @@ pub(super) const SHARED: Happens = ("a reader joins a lease that was downgraded"
     world.is_shared() && world.valid().count() == 2 && world.last_exclusive > 0
 });
 pub(super) const UPGRADED: Happens =
-    ("a lease is upgraded", |_, world| world.valid().any(|held| held.mode == Mode::Upgraded));
+    ("a lease is upgraded", |_, world| world.valid().any(|held| held.mode == LockMode::Upgraded));
 pub(super) const STILL_LONG: Happens =
     ("a lease is valid for longer than the term of its failed upgrade", |_, world| {
         world.clients.iter().enumerate().any(|(number, client)| {
@@ -153,7 +154,7 @@ pub(super) const STUCK: Happens =
                     return false;
                 };
                 let (now, entry) = (world.node_now(node), &world.nodes[node].entry);
-                *mode == Mode::Upgraded
+                *mode == LockMode::Upgraded
                     && entry.reads_alone(now, giver)
                     && entry.expires_in(now) > Some(TERM.ttl)
             })
@@ -186,7 +187,7 @@ pub(super) const ADOPTED_AFTER_UPGRADE: Happens = (
     |_, world| {
         world.offer.is_some_and(|offer| {
             let is_undo = |request: &Request| {
-                matches!(request, Request::Release { giver, mode: Mode::Upgraded, .. } if *giver == Some(offer.token))
+                matches!(request, Request::Release { giver, mode: LockMode::Upgraded, .. } if *giver == Some(offer.token))
             };
             offer.is_adopted && requested(world, is_undo)
         })

@@ -4,7 +4,7 @@ use super::scope::Scope;
 use super::settings::{Claim, NODES, TERM};
 use super::world::{Link, Token, World};
 use crate::node::entry::acquire;
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::{Event, Moment, NodeSet, Outcome, Round, Vote};
 use stateright::Property;
 
@@ -55,12 +55,12 @@ impl World {
 
     /// Whether all valid leases are shared.
     pub(super) fn is_shared(&self) -> bool {
-        self.valid().all(|held| held.mode == Mode::Shared)
+        self.valid().all(|held| held.mode == LockMode::Shared)
     }
 
     /// Checks the fence of a round that was won in this mode.
-    pub(super) fn fence_granted(&mut self, mode: Mode, fence: u64) {
-        let is_shared = mode == Mode::Shared;
+    pub(super) fn fence_granted(&mut self, mode: LockMode, fence: u64) {
+        let is_shared = mode == LockMode::Shared;
         let last = if is_shared { self.last_exclusive } else { self.last_fence };
         match self.claim {
             Claim::Exclusion if fence <= last => {
@@ -137,7 +137,9 @@ impl World {
             let time = self.node_time(node);
             let entry = &mut self.nodes[node].entry;
             let vote = match up.contains(node) {
-                true => acquire(&mut [(entry, Mode::Exclusive)], time, &token, TERM.ttl, proposal),
+                true => {
+                    acquire(&mut [(entry, LockMode::Exclusive)], time, &token, TERM.ttl, proposal)
+                }
                 false => None,
             };
             let vote = vote.unwrap_or(Vote::Refused);
@@ -151,7 +153,7 @@ impl World {
                         &token,
                         TERM.ttl,
                         fence,
-                        Mode::Exclusive,
+                        LockMode::Exclusive,
                     );
                     let raised = round.handle(now, Event::Raised { node, stored });
                     actions.outcome = actions.outcome.or(raised.outcome);

@@ -6,7 +6,7 @@ use super::settings::{Faults, NODES, TERM};
 use super::world::{Decided, Node, Reply, Request, World};
 use crate::Vote;
 use crate::node::entry::{acquire, transfer};
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use stateright::{Model, Property};
 use std::time::Duration;
 
@@ -272,7 +272,7 @@ impl World {
                 match giver {
                     None => entry.release_in(time.now, &token, mode),
                     Some(giver) => {
-                        let is_upgrade = mode == Mode::Upgraded;
+                        let is_upgrade = mode == LockMode::Upgraded;
                         let left = match is_upgrade {
                             true => TERM.ttl,
                             false => entry.expires_in(time.now).unwrap_or_default(),

@@ -8,7 +8,7 @@
 use super::settings::{NODES, TERM};
 use crate::node::entry::Time;
 use crate::node::queue;
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::node::record::{self, Record, Wanted};
 use crate::{Actions, Calls, Event, Moment, Outcome, Quorum, RetryDelay, Round, Turns, Vote};
 use stateright::{Checker, Expectation, Model, Property};
@@ -314,7 +314,7 @@ impl World {
             }));
             true
         };
-        let records = &mut [(&mut self.records[node], Mode::Exclusive)];
+        let records = &mut [(&mut self.records[node], LockMode::Exclusive)];
         match request {
             Request::Acquire { token, number } => {
                 let waiter = name(client, number);

@@ -2,7 +2,7 @@
 
 use super::settings::{Claim, EPOCH, Faults, NODES};
 use crate::node::entry::{Entry, Time};
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::{
     Answer, Extension, Footprint, Guard, Healed, Lease, Moment, NodeSet, Quorum, Round, Vote,
 };
@@ -36,7 +36,7 @@ pub(super) struct World {
     /// Whether a request that can leave a key was delivered after its connection had broken.
     pub(super) overtaken: bool,
     /// The mode in which each client acquires.
-    pub(super) modes: [Mode; 3],
+    pub(super) modes: [LockMode; 3],
     /// The largest fence of all exclusive leases so far.
     pub(super) last_exclusive: u64,
     /// The lease that was detached; `None` before that.
@@ -101,7 +101,7 @@ pub(super) struct Attempt {
     pub(super) token: Token,
     /// The token that an adopter or an upgrade takes over.
     pub(super) giver: Option<Token>,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     pub(super) round: Round,
     pub(super) began: Moment,
     pub(super) decided: Option<Decided>,
@@ -134,7 +134,7 @@ pub(super) struct Held {
     pub(super) token: Token,
     /// The token that it took over, if it was adopted or upgraded.
     pub(super) giver: Option<Token>,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     /// The tokens of the upgrades of this lease that were begun. Where one of them has the key, it keeps others out
     /// for the lease.
     pub(super) upgrades: Vec<Token>,
@@ -175,7 +175,7 @@ pub(super) enum Request {
     Acquire {
         token: Token,
         giver: Option<Token>,
-        mode: Mode,
+        mode: LockMode,
         proposal: u64,
         /// Whether the request was sent a second time. It then arrives after the requests that were sent
         /// between the first and the second time.
@@ -183,20 +183,20 @@ pub(super) enum Request {
     },
     Raise {
         token: Token,
-        mode: Mode,
+        mode: LockMode,
         fence: u64,
     },
     /// `number` identifies the extension.
     Extend {
         token: Token,
-        mode: Mode,
+        mode: LockMode,
         ttl: Duration,
         number: u8,
     },
     Heal {
         token: Token,
         giver: Option<Token>,
-        mode: Mode,
+        mode: LockMode,
         ttl: Duration,
         fence: u64,
     },
@@ -209,7 +209,7 @@ pub(super) enum Request {
     Release {
         token: Token,
         giver: Option<Token>,
-        mode: Mode,
+        mode: LockMode,
         is_undo: bool,
     },
 }

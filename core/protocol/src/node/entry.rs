@@ -4,7 +4,7 @@
 //! to the queue of waiters. Called by `record.rs`, which adds the queue, and by the model.
 
 use crate::fence::{FENCE_MEMORY, fence_memory, next_fence};
-use crate::node::readers::{Mode, Readers};
+use crate::node::readers::{LockMode, Readers};
 use crate::round::Vote;
 use crate::tally::Healed;
 use crate::term::Moment;
@@ -107,7 +107,14 @@ impl<T: Value> Entry<T> {
 
     /// RAISE: raises the counter to at least `fence` if `token` holds the resource in this mode. Returns whether it
     /// does.
-    pub fn raise(&mut self, time: Time, token: &T, ttl: Duration, fence: u64, mode: Mode) -> bool {
+    pub fn raise(
+        &mut self,
+        time: Time,
+        token: &T,
+        ttl: Duration,
+        fence: u64,
+        mode: LockMode,
+    ) -> bool {
         let is_held = self.holds(time.now, token, mode);
         if is_held && self.counter.get(time.wall) < fence {
             self.counter.set(fence, ttl, time.wall);
@@ -142,19 +149,19 @@ impl<T: Value> Entry<T> {
         (token, giver): (&T, Option<&T>),
         ttl: Duration,
         fence: u64,
-        mode: Mode,
+        mode: LockMode,
     ) -> Healed {
         let (now, last) = (time.now, self.counter.get(time.wall));
         if !self.can_be_healed(now, (token, giver), mode) {
             return Healed::Held;
         }
         let is_held = match mode {
-            Mode::Shared => self.has_share(now, token),
+            LockMode::Shared => self.has_share(now, token),
             _ => self.is_held_by(now, token),
         };
         if !is_held {
             let is_own = self.token(now).is_some_and(|held| held == token || Some(held) == giver);
-            let kept = self.expires_in(now).filter(|_| mode == Mode::Shared && is_own);
+            let kept = self.expires_in(now).filter(|_| mode == LockMode::Shared && is_own);
             self.take(now, (token, giver), kept.unwrap_or_default().max(ttl), mode);
             if last < fence {
                 self.counter.set(fence, ttl, time.wall);
@@ -168,12 +175,12 @@ impl<T: Value> Entry<T> {
         &self,
         now: Moment,
         (token, giver): (&T, Option<&T>),
-        mode: Mode,
+        mode: LockMode,
     ) -> bool {
         let Some(held) = self.token(now) else { return true };
         held == token
             || giver.is_some_and(|giver| self.is_given(now, giver, mode))
-            || (mode == Mode::Shared && self.is_read(now))
+            || (mode == LockMode::Shared && self.is_read(now))
     }
 
     /// RELEASE and UNDO: deletes the key if `token` holds the resource, and returns whether it did.
@@ -238,18 +245,22 @@ impl<T: Value> Entry<T> {
 }
 
 /// The entry of a resource, and the mode in which it is to be locked.
-pub type Target<'a, T> = (&'a mut Entry<T>, Mode);
+pub type EntryInMode<'a, T> = (&'a mut Entry<T>, LockMode);
 
 /// The time until the resource can be locked in this mode, if others extend nothing; `None` if it can be locked
 /// now.
-pub(super) fn held_for<T: Value>(entry: &Entry<T>, now: Moment, mode: Mode) -> Option<Duration> {
-    entry.expires_in(now).filter(|_| mode != Mode::Shared || !entry.is_read(now))
+pub(super) fn held_for<T: Value>(
+    entry: &Entry<T>,
+    now: Moment,
+    mode: LockMode,
+) -> Option<Duration> {
+    entry.expires_in(now).filter(|_| mode != LockMode::Shared || !entry.is_read(now))
 }
 
 /// ACQUIRE: locks all entries or none, each in its mode, and returns the vote; `None` if the fences are used up. All
 /// entries get the same fence, which is larger than the last fence of each.
 pub fn acquire<T: Value>(
-    entries: &mut [Target<'_, T>],
+    entries: &mut [EntryInMode<'_, T>],
     time: Time,
     token: &T,
     ttl: Duration,
@@ -260,7 +271,9 @@ pub fn acquire<T: Value>(
         return Some(Vote::Held { expires_in: Some(last) });
     }
     for (entry, mode) in entries.iter_mut() {
-        if *mode == Mode::Shared && entry.is_read(time.now) && time.wall.is_multiple_of(FORGETTING)
+        if *mode == LockMode::Shared
+            && entry.is_read(time.now)
+            && time.wall.is_multiple_of(FORGETTING)
         {
             entry.forget_expired(time.now);
         }
@@ -271,7 +284,7 @@ pub fn acquire<T: Value>(
 /// TRANSFER: ACQUIRE where the token `giver` holds all entries, instead of nobody. The vote of a refusal does
 /// not say when the lock expires, because a lock that has expired cannot be transferred either.
 pub fn transfer<T: Value>(
-    entries: &mut [Target<'_, T>],
+    entries: &mut [EntryInMode<'_, T>],
     time: Time,
     giver: &T,
     token: &T,
@@ -286,7 +299,7 @@ pub fn transfer<T: Value>(
 
 /// Locks all entries, whoever holds them. They get one fence, larger than the last fence of each.
 fn grant<T: Value>(
-    entries: &mut [Target<'_, T>],
+    entries: &mut [EntryInMode<'_, T>],
     time: Time,
     tokens: (&T, Option<&T>),
     ttl: Duration,
@@ -294,7 +307,7 @@ fn grant<T: Value>(
 ) -> Option<Vote> {
     let last = entries.iter().map(|(entry, _)| entry.counter.get(time.wall)).max();
     let fence = next_fence(last.unwrap_or_default(), proposal, time.wall)?;
-    let is_upgrade = entries.iter().any(|(_, mode)| *mode == Mode::Upgraded);
+    let is_upgrade = entries.iter().any(|(_, mode)| *mode == LockMode::Upgraded);
     for (entry, mode) in entries {
         entry.counter.set(fence, ttl, time.wall);
         // If an upgrade fails, its lease relies on what it was promised before, or is promised meanwhile: of all of its

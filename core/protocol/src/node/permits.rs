@@ -10,7 +10,7 @@
 use crate::fence::{fence_memory, next_fence};
 use crate::node::entry::{self, Entry, Time, Value};
 use crate::node::queue::{MOST_GONE, Message, Queue, wanted_permits};
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::node::record::Wanted;
 use crate::round::Vote;
 use crate::term::Moment;
@@ -311,7 +311,8 @@ pub fn acquire<T: Value>(
     if may_have {
         let is_known = slots.iter().all(|(slot, _)| *slot < permits.known(now));
         permits.forget_offers(slots.iter().map(|(slot, _)| *slot));
-        let mut all: Vec<_> = slots.iter_mut().map(|(_, e)| (&mut **e, Mode::Exclusive)).collect();
+        let mut all: Vec<_> =
+            slots.iter_mut().map(|(_, e)| (&mut **e, LockMode::Exclusive)).collect();
         let Vote::Granted { fence } = entry::acquire(&mut all, time, token, ttl, proposal)? else {
             unreachable!("all slots are free");
         };

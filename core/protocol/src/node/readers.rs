@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How a resource is locked, or is to be locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mode {
+pub enum LockMode {
     /// By one token.
     Exclusive,
     /// By any number of tokens.

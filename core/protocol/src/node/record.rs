@@ -6,7 +6,7 @@
 
 use crate::node::entry::{self, Entry, Time, Value};
 use crate::node::queue::{self, Message, Queue, reader_name};
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::round::Vote;
 use crate::tally::Healed;
 use crate::term::Moment;
@@ -30,7 +30,7 @@ impl<T> Default for Record<T> {
 }
 
 /// The record of a resource, and the mode in which a lease has it.
-pub type Target<'a, T> = (&'a mut Record<T>, Mode);
+pub type RecordInMode<'a, T> = (&'a mut Record<T>, LockMode);
 
 /// The arguments of ACQUIRE and TRANSFER.
 #[derive(Clone, Copy)]
@@ -48,8 +48,8 @@ pub struct Wanted<'a, T> {
 }
 
 /// The name of a waiter in the queue of a resource that it wants in this mode.
-fn name(waiter: &Arc<str>, mode: Mode) -> Arc<str> {
-    if mode == Mode::Shared { reader_name(waiter) } else { Arc::clone(waiter) }
+fn name(waiter: &Arc<str>, mode: LockMode) -> Arc<str> {
+    if mode == LockMode::Shared { reader_name(waiter) } else { Arc::clone(waiter) }
 }
 
 impl<T: Value> Record<T> {
@@ -57,14 +57,14 @@ impl<T: Value> Record<T> {
     fn is_blocked(
         &mut self,
         now: Moment,
-        mode: Mode,
+        mode: LockMode,
         (waiter, ticket): (Option<&Arc<str>>, Option<u64>),
         turns: Turns,
         call: impl Fn(&str, Message) -> bool,
     ) -> Option<Duration> {
         let is_waiter = waiter.is_some();
         let waiter = waiter.map(|waiter| name(waiter, mode));
-        let is_reader = mode == Mode::Shared;
+        let is_reader = mode == LockMode::Shared;
         let blocked = self.queue.is_blocked(now, waiter.as_deref(), is_reader);
         let is_notified = waiter.is_some_and(|waiter| self.queue.is_notified(&waiter));
         if !is_reader || is_notified || !self.entry.is_read(now) {
@@ -93,7 +93,7 @@ impl<T: Value> Record<T> {
 /// `call` sends a message to a waiter about the resource at the given position, and returns whether the waiter is
 /// subscribed.
 pub fn acquire<T: Value>(
-    records: &mut [Target<'_, T>],
+    records: &mut [RecordInMode<'_, T>],
     time: Time,
     wanted: Wanted<'_, T>,
     turns: Turns,
@@ -107,7 +107,8 @@ pub fn acquire<T: Value>(
         blocked = blocked.max(record.is_blocked(now, *mode, (waiter, ticket), turns, call));
     }
     if blocked.is_some() {
-        let held = |(record, mode): &Target<'_, T>| entry::held_for(&record.entry, now, *mode);
+        let held =
+            |(record, mode): &RecordInMode<'_, T>| entry::held_for(&record.entry, now, *mode);
         let held = records.iter().filter_map(held).max();
         return Some(Vote::Held { expires_in: blocked.max(held) });
     }
@@ -117,7 +118,7 @@ pub fn acquire<T: Value>(
     if let (Some(Vote::Granted { .. }), Some(waiter)) = (vote, waiter) {
         for (position, (record, mode)) in records.iter_mut().enumerate() {
             record.queue.leave(now, &name(waiter, *mode));
-            if *mode == Mode::Shared {
+            if *mode == LockMode::Shared {
                 record.invite_readers(now, turns, |next, message| call(position, next, message));
             }
         }
@@ -128,7 +129,7 @@ pub fn acquire<T: Value>(
 /// TRANSFER: locks all records for another token if `giver` holds all of them, and returns the vote; `None` if
 /// the fences are used up. Waiters stay in the queues.
 pub fn transfer<T: Value>(
-    records: &mut [Target<'_, T>],
+    records: &mut [RecordInMode<'_, T>],
     time: Time,
     giver: &T,
     wanted: Wanted<'_, T>,
@@ -142,14 +143,14 @@ pub fn transfer<T: Value>(
 /// GIVE BACK: sets the token of the giver again in every record that `token` holds, for the time that is `left` to adopt
 /// its lease. Returns whether it held all of them.
 pub fn give_back<T: Value>(
-    records: &mut [Target<'_, T>],
+    records: &mut [RecordInMode<'_, T>],
     now: Moment,
     token: &T,
     giver: &T,
     left: Duration,
 ) -> bool {
-    let is_upgrade = records.iter().any(|(_, mode)| *mode == Mode::Upgraded);
-    let give_back = |(record, mode): &mut Target<'_, T>| {
+    let is_upgrade = records.iter().any(|(_, mode)| *mode == LockMode::Upgraded);
+    let give_back = |(record, mode): &mut RecordInMode<'_, T>| {
         record.entry.give_back_in(now, (token, giver), left, *mode, is_upgrade)
     };
     records.iter_mut().map(give_back).fold(true, |all, is_held| all & is_held)
@@ -158,7 +159,7 @@ pub fn give_back<T: Value>(
 /// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters before it
 /// in any of the queues. `call` is that of [`acquire`].
 pub fn join<T: Value>(
-    records: &mut [Target<'_, T>],
+    records: &mut [RecordInMode<'_, T>],
     now: Moment,
     (waiter, ticket): (&Arc<str>, u64),
     turns: Turns,
@@ -191,7 +192,7 @@ pub fn join<T: Value>(
 /// `keep`, the keys stay for so long, and no waiter is notified of them. With a ticket, the waiter stays in
 /// the queues. `call` is that of [`acquire`].
 pub fn release<T: Value>(
-    records: &mut [Target<'_, T>],
+    records: &mut [RecordInMode<'_, T>],
     now: Moment,
     (token, keep): (&T, Option<Duration>),
     (waiter, ticket): (Option<&Arc<str>>, Option<u64>),
@@ -222,7 +223,7 @@ pub fn release<T: Value>(
 /// DOWNGRADE: makes the token a reader of every record that it holds, and returns whether it reads all of them.
 /// Notifies the readers that wait first. `call` is that of [`acquire`].
 pub fn downgrade<T: Value>(
-    records: &mut [Target<'_, T>],
+    records: &mut [RecordInMode<'_, T>],
     now: Moment,
     token: &T,
     turns: Turns,
@@ -242,10 +243,10 @@ pub fn downgrade<T: Value>(
 /// RAISE and EXTEND: applies `act` to every entry if `token` holds all of them. Returns whether all of
 /// them were changed.
 pub fn act_on_held<T: Value>(
-    records: &mut [Target<'_, T>],
+    records: &mut [RecordInMode<'_, T>],
     now: Moment,
     token: &T,
-    act: impl Fn(&mut Entry<T>, Mode) -> bool,
+    act: impl Fn(&mut Entry<T>, LockMode) -> bool,
 ) -> bool {
     records.iter().all(|(record, mode)| record.entry.holds(now, token, *mode))
         && records.iter_mut().all(|(record, mode)| act(&mut record.entry, *mode))
@@ -253,14 +254,14 @@ pub fn act_on_held<T: Value>(
 
 /// HEAL: repairs all records, or none if another token holds one of them, apart from that of the giver.
 pub fn heal<T: Value>(
-    records: &mut [Target<'_, T>],
+    records: &mut [RecordInMode<'_, T>],
     time: Time,
     tokens: (&T, Option<&T>),
     ttl: Duration,
     fence: u64,
 ) -> Healed {
     let can_be_healed =
-        |(record, mode): &Target<'_, T>| record.entry.can_be_healed(time.now, tokens, *mode);
+        |(record, mode): &RecordInMode<'_, T>| record.entry.can_be_healed(time.now, tokens, *mode);
     if !records.iter().all(can_be_healed) {
         return Healed::Held;
     }

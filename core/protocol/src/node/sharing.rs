@@ -6,7 +6,7 @@
 //! contains. `record.rs` and the model call this; `entry.rs` has the rules that both modes share.
 
 use crate::node::entry::{Entry, Time, Value};
-use crate::node::readers::{Mode, Readers};
+use crate::node::readers::{LockMode, Readers};
 use crate::term::Moment;
 use std::time::Duration;
 
@@ -52,14 +52,14 @@ impl<T: Value> Entry<T> {
 
     /// Whether the token holds the resource in this mode. A token in the lock key holds it in any mode: a lease that
     /// was downgraded may still have it there.
-    pub fn holds(&self, now: Moment, token: &T, mode: Mode) -> bool {
-        self.token(now) == Some(token) || (mode == Mode::Shared && self.has_share(now, token))
+    pub fn holds(&self, now: Moment, token: &T, mode: LockMode) -> bool {
+        self.token(now) == Some(token) || (mode == LockMode::Shared && self.has_share(now, token))
     }
 
     /// Whether `giver` can give the resource to another token in this mode.
-    pub fn is_given(&self, now: Moment, giver: &T, mode: Mode) -> bool {
+    pub fn is_given(&self, now: Moment, giver: &T, mode: LockMode) -> bool {
         match mode {
-            Mode::Upgraded => self.token(now) == Some(giver) || self.reads_alone(now, giver),
+            LockMode::Upgraded => self.token(now) == Some(giver) || self.reads_alone(now, giver),
             _ => self.holds(now, giver, mode),
         }
     }
@@ -147,8 +147,8 @@ impl<T: Value> Entry<T> {
 
     /// EXTEND of a lock in this mode: prolongs it and the counter if the token holds the resource, and returns
     /// whether it does. Never shortens them, and never makes a reader of a token whose share has expired.
-    pub fn extend_in(&mut self, time: Time, token: &T, ttl: Duration, mode: Mode) -> bool {
-        if mode != Mode::Shared {
+    pub fn extend_in(&mut self, time: Time, token: &T, ttl: Duration, mode: LockMode) -> bool {
+        if mode != LockMode::Shared {
             return self.extend(time, token, ttl);
         }
         let is_held = self.holds(time.now, token, mode);
@@ -165,19 +165,20 @@ impl<T: Value> Entry<T> {
     }
 
     /// RELEASE and UNDO of a lock in this mode. Returns whether the token held the resource.
-    pub fn release_in(&mut self, now: Moment, token: &T, mode: Mode) -> bool {
+    pub fn release_in(&mut self, now: Moment, token: &T, mode: LockMode) -> bool {
         if self.release(now, token) {
             return true;
         }
-        mode == Mode::Shared && self.stop_reading(now, token)
+        mode == LockMode::Shared && self.stop_reading(now, token)
     }
 
     /// RELEASE that keeps the lock in this mode. Returns whether the token holds the resource.
-    pub fn keep_in(&mut self, now: Moment, token: &T, ttl: Duration, mode: Mode) -> bool {
+    pub fn keep_in(&mut self, now: Moment, token: &T, ttl: Duration, mode: LockMode) -> bool {
         if self.keep(now, token, ttl) {
             return true;
         }
-        mode == Mode::Shared && (self.keep_share(now, token, ttl) || self.stop_reading(now, token))
+        mode == LockMode::Shared
+            && (self.keep_share(now, token, ttl) || self.stop_reading(now, token))
     }
 
     /// Makes the token a holder in this mode, where the resource is free, is read, or is held by `giver`.
@@ -186,10 +187,10 @@ impl<T: Value> Entry<T> {
         now: Moment,
         (token, giver): (&T, Option<&T>),
         ttl: Duration,
-        mode: Mode,
+        mode: LockMode,
     ) {
-        if mode != Mode::Shared {
-            if mode == Mode::Upgraded {
+        if mode != LockMode::Shared {
+            if mode == LockMode::Upgraded {
                 self.readers = Readers::default();
             }
             self.lock = Some((token.clone(), now.plus(ttl)));
@@ -211,10 +212,10 @@ impl<T: Value> Entry<T> {
         now: Moment,
         (token, giver): (&T, &T),
         left: Duration,
-        mode: Mode,
+        mode: LockMode,
         is_upgrade: bool,
     ) -> bool {
-        if mode == Mode::Shared && self.has_share(now, token) {
+        if mode == LockMode::Shared && self.has_share(now, token) {
             if !left.is_zero() {
                 self.join_readers(now, giver, left);
             }
@@ -222,7 +223,7 @@ impl<T: Value> Entry<T> {
         }
         let kept = self.expires_in(now).filter(|_| is_upgrade && !left.is_zero());
         let left = kept.unwrap_or_default().max(left);
-        if mode == Mode::Upgraded && !left.is_zero() && self.token(now) == Some(token) {
+        if mode == LockMode::Upgraded && !left.is_zero() && self.token(now) == Some(token) {
             self.begin_reading(now, giver, left);
             return true;
         }

@@ -2,7 +2,7 @@
 
 use super::{END, TERM, at, digits};
 use crate::node::entry::{Entry, Time, acquire};
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::{
     Actions, Event, FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, NodeSet, fence_memory, next_fence,
 };
@@ -242,7 +242,7 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
                                 let mut round = Round::new(quorum, at(0), TERM);
                                 let (mut outcome, mut raise) = (None, None);
                                 for node in (0..3).filter(|node| *node != out) {
-                                    let entry = &mut [(&mut nodes[node], Mode::Exclusive)];
+                                    let entry = &mut [(&mut nodes[node], LockMode::Exclusive)];
                                     let vote =
                                         acquire(entry, time(node), &token, ttl, proposal as u64);
                                     let vote = vote.expect("in range");
@@ -252,7 +252,7 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
                                 }
                                 for node in raise.iter().flat_map(|(nodes, _)| nodes.iter()) {
                                     let fence = raise.expect("there is one").1;
-                                    let (time, mode) = (time(node), Mode::Exclusive);
+                                    let (time, mode) = (time(node), LockMode::Exclusive);
                                     let stored = nodes[node].raise(time, &token, ttl, fence, mode);
                                     let raised =
                                         round.handle(at(1), Event::Raised { node, stored });

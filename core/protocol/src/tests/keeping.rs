@@ -2,7 +2,7 @@
 
 use super::{END, TERM, at, granted_by_all};
 use crate::node::entry::Time;
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::node::record::{self, Record, Wanted};
 use crate::{Answer, Keep, Moment, Quorum, Term, Turns};
 use std::cell::RefCell;
@@ -16,8 +16,8 @@ fn time(now: Moment) -> Time {
     Time { now, wall: 1_000_000_000_000 }
 }
 
-fn exclusive(records: &mut [Record<char>]) -> Vec<record::Target<'_, char>> {
-    records.iter_mut().map(|record| (record, Mode::Exclusive)).collect()
+fn exclusive(records: &mut [Record<char>]) -> Vec<record::RecordInMode<'_, char>> {
+    records.iter_mut().map(|record| (record, LockMode::Exclusive)).collect()
 }
 
 /// Lock records that the token `A` acquired for 10 s at `at(0)`.

@@ -6,8 +6,8 @@
 
 use super::at;
 use crate::node::entry::Time;
-use crate::node::readers::Mode::{self, Exclusive, Shared, Upgraded};
-use crate::node::record::{self, Record, Target, Wanted};
+use crate::node::readers::LockMode::{self, Exclusive, Shared, Upgraded};
+use crate::node::record::{self, Record, RecordInMode, Wanted};
 use crate::turns::Turns;
 use crate::{Healed, Moment, Vote};
 use std::collections::{HashSet, VecDeque};
@@ -24,7 +24,7 @@ const WALL: u64 = 1_600_000_000;
 const WALL_TICK: u64 = 16;
 
 /// The modes of a lease's resources; `None` for a resource that it does not have.
-type Modes = [Option<Mode>; RESOURCES];
+type Modes = [Option<LockMode>; RESOURCES];
 
 /// A lease that is acquired, is an upgrade, or is adopted, and the ttl with which the node grants it.
 #[derive(Clone, Copy)]
@@ -108,7 +108,7 @@ impl Node {
 
     fn modes(&self, cast: &[Cast], lease: usize) -> Modes {
         let modes = cast[lease].modes;
-        let downgraded = |mode: Option<Mode>| mode.map(|_| Shared);
+        let downgraded = |mode: Option<LockMode>| mode.map(|_| Shared);
         if self.was_downgraded[lease] { modes.map(downgraded) } else { modes }
     }
 
@@ -153,7 +153,7 @@ impl Node {
             modes[resource].is_some_and(|mode| entry.holds(now, &own, mode))
         });
         let targets = self.records.iter_mut().zip(modes);
-        let mut targets: Vec<Target<'_, u8>> =
+        let mut targets: Vec<RecordInMode<'_, u8>> =
             targets.filter_map(|(record, mode)| Some((record, mode?))).collect();
         let targets = &mut targets[..];
         let turns = Turns::default();

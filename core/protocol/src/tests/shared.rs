@@ -3,7 +3,7 @@
 use super::at;
 use crate::Vote;
 use crate::node::entry::{Entry, Time, acquire};
-use crate::node::readers::Mode;
+use crate::node::readers::LockMode;
 use crate::node::record::{self, Record, Wanted};
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ fn time(milliseconds: u64) -> Time {
 }
 
 fn read(entry: &mut Entry<u8>, milliseconds: u64, token: u8, ttl: Duration) {
-    let vote = acquire(&mut [(entry, Mode::Shared)], time(milliseconds), &token, ttl, WALL);
+    let vote = acquire(&mut [(entry, LockMode::Shared)], time(milliseconds), &token, ttl, WALL);
     assert!(matches!(vote, Some(Vote::Granted { .. })), "{vote:?}");
 }
 
 /// Only the one that is read is `Upgraded`, but the lease relies on both.
 #[test]
 fn failed_upgrade_shortens_no_resource_of_the_lease() {
-    let modes = [Mode::Shared, Mode::Exclusive];
-    let upgraded = [Mode::Upgraded, Mode::Exclusive];
+    let modes = [LockMode::Shared, LockMode::Exclusive];
+    let upgraded = [LockMode::Upgraded, LockMode::Exclusive];
     let mut records = [Record::default(), Record::default()];
     let mut entries: Vec<_> =
         records.iter_mut().map(|record| &mut record.entry).zip(modes).collect();
@@ -59,9 +59,9 @@ fn share_that_is_listed_is_released_though_it_has_expired() {
     read(&mut entry, 1, 2, LONG);
     let late = 20_001;
     assert!(!entry.has_share(at(late), &1));
-    assert!(!entry.extend_in(time(late), &1, LONG, Mode::Shared));
+    assert!(!entry.extend_in(time(late), &1, LONG, LockMode::Shared));
     // Nobody has been granted the resource exclusively since.
-    assert!(entry.release_in(at(late), &1, Mode::Shared));
-    assert!(!entry.release_in(at(late), &1, Mode::Shared));
+    assert!(entry.release_in(at(late), &1, LockMode::Shared));
+    assert!(!entry.release_in(at(late), &1, LockMode::Shared));
     assert!(entry.has_share(at(late), &2) && entry.is_read(at(late)));
 }

@@ -2,8 +2,8 @@
 
 use super::{END, TERM, at, digits, exclusive, granted_by_all};
 use crate::node::entry::{Entry, Time, acquire, transfer};
-use crate::node::readers::Mode;
-use crate::{Adoption, Ended, Event, Healed, Quorum, Round, Untransferable, Vote};
+use crate::node::readers::LockMode;
+use crate::{AdoptionTally, Ended, Event, Healed, Quorum, Round, Untransferable, Vote};
 use std::time::Duration;
 
 const GIVER: u8 = 0;
@@ -115,7 +115,7 @@ fn at_most_one_of_two_adopters_has_a_majority() {
             assert!(votes.iter().filter(|votes| **votes >= quorum.size()).count() <= 1);
             let seen_by_the_first: Vec<_> =
                 first.iter().filter(|first| **first == 1).map(|_| Some(2)).collect();
-            let mut adoption = Adoption::new(quorum, 0);
+            let mut adoption = AdoptionTally::new(quorum, 0);
             assert_eq!(adoption.lost(seen_by_the_first), None);
             assert_eq!(adoption.is_taken(), votes[1] >= quorum.size(), "{first:?}");
             // The undo of both leaves the lease to others.
@@ -140,7 +140,7 @@ fn lease_is_lost_for_adopters_once_no_majority_can_have_its_token() {
                 .collect();
             let count = |wanted| answers.iter().filter(|answer| **answer == wanted).count();
             let is_gone = nodes - count(1) < quorum.size();
-            let mut adoption = Adoption::new(quorum, 0);
+            let mut adoption = AdoptionTally::new(quorum, 0);
             let is_taken = count(2).max(count(3)) >= quorum.size();
             let gone = is_gone.then_some(Untransferable::Gone);
             let taken = is_taken.then_some(Untransferable::Taken);
@@ -154,7 +154,7 @@ fn lease_is_lost_for_adopters_once_no_majority_can_have_its_token() {
 fn majority_of_another_token_counts_only_in_two_rounds() {
     let quorum = Quorum::over(3).expect("valid");
     let (one, other, none) = (vec![Some(1); 2], vec![Some(2); 3], vec![Some(1)]);
-    let mut adoption = Adoption::new(quorum, 0);
+    let mut adoption = AdoptionTally::new(quorum, 0);
     for refusals in [&one, &other, &none, &other] {
         assert_eq!(adoption.lost(refusals.clone()), None);
         assert_eq!(adoption.is_taken(), refusals.len() > 1);
@@ -164,7 +164,7 @@ fn majority_of_another_token_counts_only_in_two_rounds() {
 
 #[test]
 fn lease_is_lost_if_a_majority_has_other_tokens_again_and_again() {
-    let mut adoption = Adoption::new(Quorum::over(3).expect("valid"), 0);
+    let mut adoption = AdoptionTally::new(Quorum::over(3).expect("valid"), 0);
     for token in 1..5 {
         assert_eq!(adoption.lost(vec![Some(token); 2]), None);
         assert_eq!(adoption.lost(vec![Some(token)]), None, "no majority");
@@ -177,7 +177,7 @@ fn nodes_that_may_not_vote_count_as_nodes_without_the_key() {
     for (nodes, silent, missing, is_gone) in
         [(3, 1, 1, true), (3, 1, 0, false), (5, 1, 1, false), (5, 1, 2, true)]
     {
-        let mut adoption = Adoption::new(Quorum::over(nodes).expect("valid"), silent);
+        let mut adoption = AdoptionTally::new(Quorum::over(nodes).expect("valid"), silent);
         let gone = is_gone.then_some(Untransferable::Gone);
         assert_eq!(
             adoption.lost(vec![None::<u8>; missing]),
@@ -191,13 +191,16 @@ fn nodes_that_may_not_vote_count_as_nodes_without_the_key() {
 fn repair_of_an_adopted_lease_replaces_the_token_of_its_giver_only() {
     let giver = Some(&GIVER);
     let (mut entry, fence) = given();
-    assert_eq!(entry.heal(time(1), (&1, None), TTL, fence, Mode::Exclusive), Healed::Held);
-    assert_eq!(entry.heal(time(1), (&1, Some(&2)), TTL, fence, Mode::Exclusive), Healed::Held);
-    assert_eq!(entry.heal(time(1), (&1, giver), TTL, fence, Mode::Exclusive), Healed::Clean);
+    assert_eq!(entry.heal(time(1), (&1, None), TTL, fence, LockMode::Exclusive), Healed::Held);
+    assert_eq!(entry.heal(time(1), (&1, Some(&2)), TTL, fence, LockMode::Exclusive), Healed::Held);
+    assert_eq!(entry.heal(time(1), (&1, giver), TTL, fence, LockMode::Exclusive), Healed::Clean);
     assert_eq!(entry.stored_lock(at(1)), Some((&1, TTL)));
-    assert_eq!(entry.heal(time(2), (&1, giver), 2 * TTL, fence, Mode::Exclusive), Healed::Clean);
+    assert_eq!(
+        entry.heal(time(2), (&1, giver), 2 * TTL, fence, LockMode::Exclusive),
+        Healed::Clean
+    );
     assert_eq!(entry.stored_lock(at(1)), Some((&1, TTL)), "its own key stays as it is");
-    assert_eq!(entry.heal(time(2), (&3, giver), TTL, fence, Mode::Exclusive), Healed::Held);
+    assert_eq!(entry.heal(time(2), (&3, giver), TTL, fence, LockMode::Exclusive), Healed::Held);
 }
 
 #[test]

@@ -6,18 +6,18 @@
 use crate::command::answer::Answered;
 use crate::command::reply::{Elsewhere, Holder, Reply};
 use crate::lock::handover::Giver;
-use quorlock_protocol::{Adoption, Quorum, Untransferable};
+use quorlock_protocol::{AdoptionTally, Quorum, Untransferable};
 
 /// The state of an adoption.
 pub(super) struct AdoptionState {
     pub(super) giver: Giver,
-    protocol: Adoption<Holder>,
+    protocol: AdoptionTally<Holder>,
 }
 
 impl AdoptionState {
     pub(super) fn new(giver: Giver, quorum: Quorum) -> Box<Self> {
         let silent = quorum.nodes() - giver.voters.len();
-        Box::new(Self { giver, protocol: Adoption::new(quorum, silent) })
+        Box::new(Self { giver, protocol: AdoptionTally::new(quorum, silent) })
     }
 
     /// Records the answers to a lost round. Returns why another round is of no use; `None` if it may win.

@@ -320,7 +320,7 @@ impl HeldLease {
         let limit = subject.permit().map(|permit| permit.limit);
         let permits = limit.map(|limit| (limit, subject.slots()));
         let (resources, modes) = (resources.clone(), self.modes());
-        Ok(self.driver.place().write(&Leased { resources, modes, permits }, &given, silent))
+        Ok(self.driver.namespace().write(&Leased { resources, modes, permits }, &given, silent))
     }
 
     /// Ends the lease because the round of its upgrade was won. Returns whether it was valid until now.

@@ -3,7 +3,7 @@
 
 use crate::Client;
 use crate::command::keys::Keys;
-use crate::command::memory::Entries;
+use crate::command::memory::NodeMemory;
 use crate::command::memory_node::MemoryNode;
 use crate::command::request::{Request, Subject};
 use quorlock_protocol::node::entry::Time;
@@ -29,7 +29,7 @@ fn questions_about_unknown_names_leave_nothing_on_an_in_memory_node() {
 
 #[test]
 fn in_memory_node_forgets_what_a_server_forgets() {
-    let mut node = Entries::default();
+    let mut node = NodeMemory::default();
     let at = |seconds: u64| Time {
         now: Moment::from_origin(Duration::from_secs(seconds)),
         wall: 1_795_298_783_000_000 + seconds * 1_000_000,

@@ -1,7 +1,7 @@
 //! Tests of texts that nobody has written, but whose checksum is right.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::command::text::{self, Kind};
+use crate::command::text::{self, TextKind};
 use crate::{Client, ErrorCode};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -13,11 +13,11 @@ fn forged_lease_text_is_refused() {
     let client = Client::builder().nodes(["memory://forged-text"]).build().unwrap();
     let lease = client.lock("r").acquire().block_for(PATIENCE).unwrap().unwrap();
     let (lease, text) = client.keep(lease).block_for(PATIENCE).unwrap().unwrap();
-    let contents: Value = text::read(Kind::Kept, &text).unwrap();
+    let contents: Value = text::read(TextKind::Kept, &text).unwrap();
     let forged = |field: &str, value: Value| {
         let mut contents = contents.clone();
         contents[field] = value;
-        text::write(Kind::Kept, &contents)
+        text::write(TextKind::Kept, &contents)
     };
     let ttl = |secs: u64| json!({ "secs": secs, "nanos": 0 });
     let texts = [

@@ -2,8 +2,8 @@
 //! same.
 
 use super::server::{Content, EPOCH, Keyspace, Server, Stored, epoch};
-use crate::command::keys::{Keys, Mode};
-use crate::command::memory::Entries;
+use crate::command::keys::{KeyMode, Keys};
+use crate::command::memory::NodeMemory;
 use crate::command::reply::{Elsewhere, Refusal, Reply, StoredLock};
 use crate::command::request::{Given, Request, Subject};
 use crate::command::token::{MARKER, Token};
@@ -141,7 +141,7 @@ impl Steps {
                 };
                 // The token of an upgrade is a new one.
                 let is_upgraded =
-                    keys.iter().any(|keys| matches!(keys.mode, Mode::Upgraded { .. }));
+                    keys.iter().any(|keys| matches!(keys.mode, KeyMode::Upgraded { .. }));
                 let subject = if is_upgraded { self.new_subject() } else { subject };
                 let token = subject.token.clone();
                 let giver = Some(Arc::new(given.token.clone())).filter(|giver| **giver != token);
@@ -243,7 +243,7 @@ fn upgraded(keys: &Keys) -> Keys {
 }
 
 /// Returns what the in-memory node stores, in the form of a server's keys.
-fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
+fn keyspace(memory: &mut NodeMemory, time: Time) -> Keyspace {
     let mut all = Keyspace::new();
     let mut add = |key, value, expires_in: Duration| {
         let expires_in = Some(expires_in).filter(|left| *left < FOR_EVER / 2);
@@ -377,7 +377,7 @@ pub(super) fn hear(calls: &Calls) -> impl Fn(&str, &str) + Send + Sync + use<> {
 /// A server and an in-memory node that get the same steps.
 struct Pair {
     server: Server,
-    memory: Entries,
+    memory: NodeMemory,
     wall: u64,
 }
 
@@ -449,7 +449,8 @@ impl Pair {
 
 async fn compare() {
     let (server_calls, memory_calls) = (Calls::default(), Calls::default());
-    let mut pair = Pair { server: Server::start().await, memory: Entries::default(), wall: EPOCH };
+    let mut pair =
+        Pair { server: Server::start().await, memory: NodeMemory::default(), wall: EPOCH };
     let subscription =
         Subscription::open(&pair.server.endpoint.target, "live", hear(&server_calls), || ());
     let _subscription = subscription.await.expect("the server is up");
@@ -465,7 +466,7 @@ async fn compare() {
             planned: Vec::new(),
         };
         pair.server.run(&["FLUSHALL"]).await.unwrap();
-        pair.memory = Entries::default();
+        pair.memory = NodeMemory::default();
         pair.set_clock(epoch(sequence));
         let hear_memory = hear(&memory_calls);
         let listener = move |message: &str| {

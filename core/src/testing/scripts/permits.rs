@@ -7,7 +7,7 @@
 use super::comparison::{Calls, FOR_EVER, HALF, PATIENCE, TICK, as_server, hear};
 use super::server::{Content, EPOCH, Keyspace, Server, Stored, epoch};
 use crate::command::keys::Keys;
-use crate::command::memory::Entries;
+use crate::command::memory::NodeMemory;
 use crate::command::reply::{HeldPermit, Refusal, Reply, StoredPermits};
 use crate::command::request::{Given, Request, Subject};
 use crate::transport::subscription::Subscription;
@@ -197,7 +197,7 @@ fn slots() -> impl Iterator<Item = Keys> {
 }
 
 /// Returns what the in-memory node stores, in the form of a server's keys.
-fn keyspace(memory: &mut Entries, time: Time) -> Keyspace {
+fn keyspace(memory: &mut NodeMemory, time: Time) -> Keyspace {
     let mut all = Keyspace::new();
     let mut add = |key, value, expires_in: Duration| {
         let expires_in = Some(expires_in).filter(|left| *left < FOR_EVER / 2);
@@ -245,7 +245,7 @@ fn expected(reply: Reply) -> Reply {
 /// A server and an in-memory node that get the same steps.
 struct Pair {
     server: Server,
-    memory: Entries,
+    memory: NodeMemory,
     wall: u64,
     index: String,
 }
@@ -465,14 +465,14 @@ async fn run(
 async fn compare() {
     let (server_calls, memory_calls) = (Calls::default(), Calls::default());
     let (server, index) = (Server::start().await, Keys::semaphore(PREFIX, RESOURCE).lock);
-    let mut pair = Pair { server, memory: Entries::default(), wall: EPOCH, index };
+    let mut pair = Pair { server, memory: NodeMemory::default(), wall: EPOCH, index };
     let subscription =
         Subscription::open(&pair.server.endpoint.target, "live", hear(&server_calls), || ());
     let _subscription = subscription.await.expect("the server is up");
     let (mut kinds, mut failures) = (BTreeMap::<String, usize>::new(), Vec::new());
     for sequence in 0..SEQUENCES {
         pair.server.run(&["FLUSHALL"]).await.unwrap();
-        pair.memory = Entries::default();
+        pair.memory = NodeMemory::default();
         pair.set_clock(epoch(sequence));
         let hear_memory = hear(&memory_calls);
         let listener = move |message: &str| {

@@ -2,7 +2,7 @@
 
 use super::history::History;
 use crate::command::answer::{Answered, Failure};
-use crate::command::memory::{Entries, Listener};
+use crate::command::memory::{MessageCallback, NodeMemory};
 use crate::command::reply::Reply;
 use crate::command::request::{Given, Request};
 use crate::command::token::Token;
@@ -24,7 +24,7 @@ pub(super) struct Node {
 
 #[derive(Default)]
 struct ServerState {
-    entries: Entries,
+    entries: NodeMemory,
     is_up: bool,
     /// The number of restarts.
     started: u64,
@@ -128,7 +128,7 @@ impl Node {
         let since = self.clock();
         let mut state = self.state();
         if forgets {
-            state.entries = Entries::default();
+            state.entries = NodeMemory::default();
         }
         (state.is_up, state.since) = (true, since);
         state.started += 1;
@@ -176,7 +176,7 @@ impl Node {
         }
     }
 
-    pub(super) fn listen(&self, channel: &str, listener: Listener) {
+    pub(super) fn listen(&self, channel: &str, listener: MessageCallback) {
         self.state().entries.listen(channel, listener);
     }
 

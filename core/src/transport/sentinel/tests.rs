@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::{Master, Named, Report, Sentinels, elect};
-use crate::config::server::{Login, Place, Server};
+use crate::config::server::{Login, Server, ServerAddress};
 use crate::runtime::{self, Pending};
 use crate::transport::connection::Nobody;
 use std::future::Future;
@@ -15,15 +15,15 @@ use tokio::sync::oneshot;
 const PATIENCE: Duration = Duration::from_secs(60);
 const AGE: Duration = Duration::from_secs(100);
 
-fn place(port: u16) -> Place {
-    Place::tcp("127.0.0.1".to_owned(), port)
+fn place(port: u16) -> ServerAddress {
+    ServerAddress::tcp("127.0.0.1".to_owned(), port)
 }
 
 fn report(port: u16, epoch: u64, age: u64) -> Option<Report> {
     Some(Report { place: place(port), epoch, age: Duration::from_secs(age) })
 }
 
-fn elected(reports: &[Option<Report>], current: Option<u16>) -> Option<(Place, u64, bool)> {
+fn elected(reports: &[Option<Report>], current: Option<u16>) -> Option<(ServerAddress, u64, bool)> {
     let current = current.map(place);
     let Named { place, age, is_agreed } = elect(reports, current.as_ref())?;
     Some((place, age.as_secs(), is_agreed))
@@ -148,7 +148,7 @@ fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
 }
 
 /// Returns the place of the master and its age, or the reason why there is none.
-fn open(ports: &[u16]) -> Result<(Place, Duration), String> {
+fn open(ports: &[u16]) -> Result<(ServerAddress, Duration), String> {
     let sentinels = sentinels(ports);
     run(async move {
         let Master::<Nobody> { server, age, .. } =
