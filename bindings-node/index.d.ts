@@ -914,8 +914,8 @@ export class Client implements AsyncDisposable {
   metrics(): Metric[]
   /**
    * Examines all nodes, and reports which cannot vote and what may break a guarantee of the lock.
-   * Changes nothing on the nodes. Connecting takes at most `connectTimeout`, and so does the
-   * examination. Rejects only with {@link ClosedError}, if the client is closed.
+   * Changes nothing on the nodes. Takes at most twice `connectTimeout`, or three times if a node is a
+   * Redis Cluster. Rejects only with {@link ClosedError}, if the client is closed.
    */
   doctor(): Promise<Diagnosis>
   /**

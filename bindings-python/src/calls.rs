@@ -142,7 +142,8 @@ impl Kind {
     pub(crate) fn flush(self, timeout: Duration) -> bool {
         let calls = self.calls();
         let mut state = calls.state();
-        let (end, is_last) = (Instant::now() + timeout, state.put);
+        let end = Instant::now() + timeout;
+        let is_last = state.put;
         while state.done < is_last && state.workers > 0 && RUNS.get() != Some(self) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {

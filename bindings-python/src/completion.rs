@@ -53,9 +53,11 @@ impl<T: Send + 'static> Operation for Typed<T> {
     fn complete(self: Box<Self>, inbox: &Arc<Shared>, target: Py<PyAny>) -> Completing {
         let Self { pending, convert } = *self;
         let place = ResultCell { target, value: Mutex::new(Value::Awaited), convert };
-        let (place, inbox) = (Arc::new(place), Arc::clone(inbox));
+        let place = Arc::new(place);
+        let inbox = Arc::clone(inbox);
         let operation = pending.on_ready({
-            let (place, inbox) = (Arc::clone(&place), Arc::clone(&inbox));
+            let place = Arc::clone(&place);
+            let inbox = Arc::clone(&inbox);
             move |value| {
                 if place.fill(value) {
                     inbox.put(place);

@@ -169,7 +169,8 @@ pub(crate) fn warn_about_unit(given: &Bound<'_, PyAny>) -> PyResult<()> {
 pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
     let made = || -> PyResult<PyErr> {
         let class = ERRORS.get(py)?.get_item(error.code().class())?;
-        let (text, nodes) = (error.to_string(), reports(py, error.nodes())?);
+        let text = error.to_string();
+        let nodes = reports(py, error.nodes())?;
         let raised = match error.code() {
             ErrorCode::Timeout => class.call1((text, error.resources(), nodes, error.holder())),
             _ => class.call1((text, error.resources(), nodes)),

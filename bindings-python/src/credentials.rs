@@ -27,7 +27,8 @@ pub(crate) fn provider(
         // A function that hangs thus occupies one thread for each node.
         let key = format!("{:p} {}", Arc::as_ptr(&ask), request.address());
         let request = Arc::new(Mutex::new(Some(request)));
-        let (ask, waiting) = (Arc::clone(&ask), Arc::clone(&request));
+        let ask = Arc::clone(&ask);
+        let waiting = Arc::clone(&request);
         let is_needed = move || open(&waiting).as_ref().is_some_and(CredentialsRequest::is_needed);
         Kind::Credentials.put_while(&key, is_needed, move |py| {
             let request = open(&request).take();

@@ -104,7 +104,8 @@ struct Outside {
 
 impl Outside {
     fn new() -> Self {
-        let (exit, depth) = (Exit::of_process(), DEPTH.replace(0));
+        let exit = Exit::of_process();
+        let depth = DEPTH.replace(0);
         if depth > 0 {
             exit.leave();
         }

@@ -85,7 +85,8 @@ impl Inbox {
         let home = PerProcess::new();
         home.get_or_init(|| ());
         let shared = |wake_up| {
-            let (state, is_notified) = (Mutex::default(), AtomicBool::new(false));
+            let state = Mutex::default();
+            let is_notified = AtomicBool::new(false);
             Arc::new(Shared { state, is_notified, wake_up })
         };
         if let Some(wake_up) = wake_up {

@@ -48,7 +48,8 @@ impl Observer {
                 Ok(lease)
             }
             Err(error) => {
-                let (kind, value) = (error.get_type(py), error.value(py));
+                let kind = error.get_type(py);
+                let value = error.value(py);
                 block.call_method1("__exit__", (kind, value, error.traceback(py)))?;
                 Err(error)
             }

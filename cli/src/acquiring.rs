@@ -154,7 +154,8 @@ async fn attempt(
 
 fn tell_acquired(source: &Source, lease: &Lease, began: Instant, output: &Output) {
     let fence = lease.fences().next().map_or(0, |(_, fence)| fence);
-    let (name, waited) = (names(lease.resources()), show(began.elapsed()));
+    let name = names(lease.resources());
+    let waited = show(began.elapsed());
     let holder = match lease.holder() {
         "" => String::new(),
         holder => format!(" as {holder}"),

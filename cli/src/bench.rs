@@ -53,7 +53,8 @@ pub(crate) async fn bench(
         (0..wanted.concurrency).map(|_| random_name()).collect::<Result<Vec<_>, _>>()?;
     let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
 
-    let (began, mut workers) = (Instant::now(), JoinSet::new());
+    let began = Instant::now();
+    let mut workers = JoinSet::new();
     for resource in &resources {
         workers.spawn(work(client.clone(), resource.clone(), began + length));
     }
@@ -83,7 +84,8 @@ pub(crate) async fn bench(
 
 /// Acquires and releases one lock in a loop, at least once.
 async fn work(client: Client, resource: String, until: Instant) -> Result<Cycles, Error> {
-    let (lock, mut cycles) = (client.lock(resource), Cycles::new());
+    let lock = client.lock(resource);
+    let mut cycles = Cycles::new();
     while cycles.is_empty() || Instant::now() < until {
         let began = Instant::now();
         let lease = lock.acquire().await?;

@@ -39,7 +39,8 @@ fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
         return listed("--node", &nodes.urls.join(","));
     }
     if let Some(path) = &nodes.nodes_file {
-        let (name, shown) = (nodes.named.name("nodes_file"), named(path));
+        let name = nodes.named.name("nodes_file");
+        let shown = named(path);
         let text = std::fs::read_to_string(path).map_err(|error| {
             let hint = match path.to_string_lossy().contains("://") {
                 true => "; it takes the name of a file: URLs are for --node or QUORLOCK_NODES",

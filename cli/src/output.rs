@@ -250,7 +250,8 @@ impl Output {
 
     /// Reports a failure on stderr, also with `--quiet`. `exit_status` is that of this process.
     pub(crate) fn report(&self, failure: &Failure, exit_status: u8) {
-        let (message, nodes) = (failure.message(), failure.nodes());
+        let message = failure.message();
+        let nodes = failure.nodes();
         let text = if self.json {
             let resources = failure.error().map_or(&[][..], Error::resources);
             let error = failure.code();
@@ -346,7 +347,8 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
     let message = one_line(text.split("\n\n").next().unwrap_or_default());
     let message = format!("{}{hint}", message.trim_start_matches("error: "));
     if has(&["--json"]) {
-        let (error, exit_status) = (ErrorCode::Config.as_str(), exit::USAGE);
+        let error = ErrorCode::Config.as_str();
+        let exit_status = exit::USAGE;
         let report =
             FailureReport { error, exit_status, message: &message, resources: &[], nodes: &[] };
         text = format!("{}\n", json(&report));

@@ -63,7 +63,8 @@ pub(crate) async fn release(
 
 /// Says what was released, and from whom.
 fn outcome(seen: &Status, after: &Status) -> String {
-    let (name, state) = (printable(&seen.resource), seen.state.as_str());
+    let name = printable(&seen.resource);
+    let state = seen.state.as_str();
     let before = format!("it was {state}{}", summary(seen));
     match after.state {
         State::Free if seen.state == State::Free => format!("nothing to release: {name} was free"),

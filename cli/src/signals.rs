@@ -91,7 +91,8 @@ mod unix {
     /// Unblocks all signals for this thread and those that it starts, and returns the mask before.
     #[expect(unsafe_code, reason = "pthread_sigmask(3)")]
     fn unblock_all() -> libc::sigset_t {
-        let (mut none, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let mut none = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
         // SAFETY: both sets are initialized by the calls.
         unsafe {
             libc::sigemptyset(none.as_mut_ptr());

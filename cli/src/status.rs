@@ -32,10 +32,12 @@ pub(crate) async fn status(
         output.print_json(&all)?;
     }
     let any = |state| all.iter().any(|status| status.state == state);
-    Ok(match () {
-        () if any(State::Unknown) => exit::NO_QUORUM,
-        () if any(State::Held) || any(State::Contested) => exit::NO,
-        () => exit::OK,
+    Ok(if any(State::Unknown) {
+        exit::NO_QUORUM
+    } else if any(State::Held) || any(State::Contested) {
+        exit::NO
+    } else {
+        exit::OK
     })
 }
 
@@ -61,7 +63,8 @@ async fn permits(
 /// Returns the status as lines of text: one for the semaphore, one for each holder, and one for each node.
 fn describe_permits(status: &SemaphoreStatus, output: &Output) -> String {
     let waiters = waiters(status.waiters).map_or_else(String::new, |words| format!(", {words}"));
-    let (name, free) = (printable(&status.resource), output.paint("free"));
+    let name = printable(&status.resource);
+    let free = output.paint("free");
     let mut text = format!("{name}: {} of {} permits {free}{waiters}\n", status.free, status.limit);
     for holder in &status.holders {
         let by = holder
@@ -71,7 +74,8 @@ fn describe_permits(status: &SemaphoreStatus, output: &Output) -> String {
         let fence = holder.fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
         let left = holder.expires_in_ms.map(Duration::from_millis);
         let left = left.map_or_else(String::new, |left| format!(", for {} more", show(left)));
-        let (slot, held) = (holder.slot, output.paint("held"));
+        let slot = holder.slot;
+        let held = output.paint("held");
         text += &format!("  permit {slot}: {held} by {by}token {}…{fence}{left}\n", holder.token);
     }
     for node in &status.nodes {

@@ -78,7 +78,8 @@ async fn follow(
     output: &Output,
 ) -> Result<u8, Failure> {
     let is_live = !output.json && io::stdout().is_terminal();
-    let (mut seen, mut said) = (Seen::default(), String::new());
+    let mut seen = Seen::default();
+    let mut said = String::new();
     loop {
         let mut printed = Ok(());
         let message = match look(client, shown, &seen).await {
@@ -214,7 +215,8 @@ impl Seen {
         let by = holder(status).map_or_else(String::new, |holder| format!(" by {holder}"));
         let fence = fence.map_or_else(String::new, |fence| format!(", fence {fence}"));
         let waiters = waiters(status.waiters).map_or_else(String::new, |text| format!(", {text}"));
-        let (name, state) = (printable(&status.resource), output.paint(status.state.as_str()));
+        let name = printable(&status.resource);
+        let state = output.paint(status.state.as_str());
         Some(format!("{name}: {state}{by}{fence}{waiters}\n"))
     }
 }

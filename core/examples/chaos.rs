@@ -78,7 +78,8 @@ impl Worker {
         let mut register = Register::connect(&self.settings);
         while !self.over.load(Ordering::Relaxed) {
             let offer = if self.happens("adopting") { self.take(&mut register) } else { json!({}) };
-            let (giver, extended) = (&offer["giver"], below(2) == 0);
+            let giver = &offer["giver"];
+            let extended = below(2) == 0;
             let resources = match offer["resources"].as_array() {
                 Some(offered) => {
                     offered.iter().map(|resource| resource.as_str().unwrap()).collect()
@@ -139,9 +140,11 @@ impl Worker {
         let pool = self.settings["pool"].as_str().unwrap();
         let limit = u32::try_from(self.settings["limit"].as_u64().unwrap()).unwrap();
         while !self.over.load(Ordering::Relaxed) {
-            let (extended, wait) = (below(2) == 0, choose(&self.settings["waits"]));
+            let extended = below(2) == 0;
+            let wait = choose(&self.settings["waits"]);
             let permits = choose(&self.settings["permits"]).as_u64().unwrap();
-            let (ask, asked) = (self.asks.fetch_add(1, Ordering::Relaxed), now());
+            let ask = self.asks.fetch_add(1, Ordering::Relaxed);
+            let asked = now();
             self.record(&json!({
                 "event": "ask", "ask": ask, "resources": [pool], "wait": wait, "at": asked,
             }));
@@ -213,7 +216,8 @@ impl Worker {
         if !self.happens("detaching") {
             return false;
         }
-        let (token, within) = (lease.token(), choose(&self.settings["withins"]));
+        let token = lease.token();
+        let within = choose(&self.settings["withins"]);
         self.record(&json!({ "event": "detach", "token": token, "at": now(), "within": within }));
         let detached = lease.detach(milliseconds(within)).block();
         let ok = detached.is_ok();
@@ -271,7 +275,8 @@ impl Worker {
             }
             return lease;
         }
-        let (ask, asked) = (self.asks.fetch_add(1, Ordering::Relaxed), now());
+        let ask = self.asks.fetch_add(1, Ordering::Relaxed);
+        let asked = now();
         self.record(&json!({
             "event": "ask", "ask": ask, "resources": lease.resources(), "wait": 0, "at": asked
         }));
@@ -302,7 +307,8 @@ impl Worker {
         let leader = self.settings["leader"].as_str().unwrap();
         let election = self.client.elect(leader).holder(name);
         while !self.over.load(Ordering::Relaxed) {
-            let (ask, asked) = (self.asks.fetch_add(1, Ordering::Relaxed), now());
+            let ask = self.asks.fetch_add(1, Ordering::Relaxed);
+            let asked = now();
             self.record(&json!({
                 "event": "ask", "ask": ask, "resources": [leader], "wait": null, "at": asked
             }));
@@ -342,7 +348,8 @@ impl Worker {
     /// Records each leader.
     fn observe(&self) {
         let resource = self.settings["leader"].as_str().unwrap();
-        let (watch, mut seen) = (self.client.watch(resource), 0);
+        let watch = self.client.watch(resource);
+        let mut seen = 0;
         let mut found = watch.after(seen);
         while !self.over.load(Ordering::Relaxed) {
             if let Some(leader) = found.block_for(Duration::from_millis(100)) {

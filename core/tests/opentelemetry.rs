@@ -40,7 +40,8 @@ fn an_acquire_is_a_span_within_that_of_its_caller() {
         let is = |span: &&SpanData| attribute(span, "outcome") == Some(Value::from(outcome));
         spans.iter().find(is).unwrap()
     };
-    let (won, late) = (with("won"), with("timeout"));
+    let won = with("won");
+    let late = with("timeout");
     for span in [won, late] {
         assert_eq!(span.name, "quorlock.acquire");
         assert_eq!(span.parent_span_id, request.span_context.span_id());

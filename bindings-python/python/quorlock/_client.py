@@ -545,8 +545,8 @@ class Client:
         """Examines all nodes and returns the findings: nodes that cannot vote, and settings that
         may break a guarantee of the lock. Changes nothing on the nodes.
 
-        Connecting takes at most `connect_timeout`, and so does the examination. Raises ClosedError
-        if the client is closed. An unreachable node is a finding, not an error.
+        Takes at most twice `connect_timeout`, or three times if a node is a Redis Cluster. Raises
+        ClosedError if the client is closed. An unreachable node is a finding, not an error.
         """
         from ._reports import Diagnosis
 

@@ -56,7 +56,8 @@ fn line(mut from: impl Read) -> io::Result<Vec<u8>> {
 /// permit, that is held by now.
 pub(super) fn is_used_up(client: &Client, held: &Lease) -> bool {
     let Ok(text) = std::env::var(VARIABLE) else { return false };
-    let (detached, held_slots) = (client.adopt(&text), held.slots());
+    let detached = client.adopt(&text);
+    let held_slots = held.slots();
     let is_same_kind = detached.slots().is_empty() == held_slots.is_empty();
     let has_slot = detached.slots().iter().any(|slot| held_slots.contains(slot));
     let has_resource = detached.resources().iter().any(|name| held.resources().contains(name));

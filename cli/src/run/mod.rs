@@ -101,7 +101,8 @@ async fn hold(
         signal = signals.end() => return Ok(exit::SIGNAL + signal),
         acquired = acquire(source, &wanted.acquiring, output) => acquired?,
     };
-    let (command, acquired) = (command(wanted), Instant::now());
+    let command = command(wanted);
+    let acquired = Instant::now();
     let ended = match Child::spawn(&command, &environment(client, &lease), kill_after) {
         Ok(child) => supervise(child, &lease, kill_after, signals, output).await,
         Err(error) => Err(cannot_run(&command, &error)),
@@ -124,7 +125,8 @@ async fn hold(
         // A second signal ends the wait for nodes that do not answer.
         _ = signals.end() => None,
     };
-    let (name, loss) = (names(lease.resources()), lease.loss());
+    let name = names(lease.resources());
+    let loss = lease.loss();
     if is_released == Some(true) {
         let keep = wanted.keep.as_ref().filter(|_| ended.is_ok()).and_then(duration::of);
         let keep = keep.filter(|keep| !keep.is_zero());
@@ -238,7 +240,8 @@ async fn supervise(
 ) -> Result<Ended, Failure> {
     let mut lost = lease.lost();
     let name = names(lease.resources());
-    let (mut kill_at, mut stopped) = (None, None);
+    let mut kill_at = None;
+    let mut stopped = None;
     let mut is_killed = false;
     let status = loop {
         let spare = lease.remaining().saturating_sub(kill_after);
@@ -257,7 +260,8 @@ async fn supervise(
                 let left = lease.remaining();
                 if left <= kill_after {
                     child.stop();
-                    let (left_text, at_limit) = (show(left), lease.is_at_limit());
+                    let left_text = show(left);
+                    let at_limit = lease.is_at_limit();
                     stopped = Some(if at_limit { Stopped::AtLimit } else { Stopped::NotRenewed });
                     kill_at = Some(Instant::now() + left);
                     output.note(if at_limit {

@@ -60,7 +60,8 @@ pub(crate) fn take(terminal: RawFd) {
 fn give(terminal: BorrowedFd<'_>, group: Pid) {
     // SAFETY: the sets are initialized by sigemptyset and by the first pthread_sigmask.
     unsafe {
-        let (mut stop, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        let mut stop = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
         libc::sigemptyset(&raw mut stop);
         libc::sigaddset(&raw mut stop, libc::SIGTTOU);
         // Without this, SIGTTOU would stop this process if it is in the background.

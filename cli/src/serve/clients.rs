@@ -215,8 +215,9 @@ impl Shared {
 
     fn describe(&self, id: u64) -> DescribedClient {
         let (Peer { pid, uid }, state) = (self.peer, self.state());
-        let (name, leases, waiting) =
-            (state.name.clone(), state.leases.len(), state.waiting.clone());
+        let name = state.name.clone();
+        let leases = state.leases.len();
+        let waiting = state.waiting.clone();
         DescribedClient { id, pid, uid, name, connected_since_ms: self.since, leases, waiting }
     }
 }
@@ -258,7 +259,8 @@ impl Connection {
 
     /// Adds a lease, with the memory that it takes, and returns its id.
     pub(crate) fn add(&self, lease: Lease, memory: Share) -> (Id, Arc<Lease>) {
-        let (lease, mut state) = (Arc::new(lease), self.shared.state());
+        let lease = Arc::new(lease);
+        let mut state = self.shared.state();
         state.last += 1;
         let id = Id { connection: self.number, number: state.last };
         state.leases.insert(id.number, (Arc::clone(&lease), memory));

@@ -133,7 +133,8 @@ async fn accept(
 ) {
     let mut phase = daemon.phase.clone();
     let accepting = async {
-        let (mut is_failing, mut accepted) = (false, 0);
+        let mut is_failing = false;
+        let mut accepted = 0;
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {

@@ -186,7 +186,8 @@ impl Session {
     /// Handles requests until the connection or the daemon ends, and reports the end of a connection that the daemon has
     /// closed. Dropping the future ends it, too.
     pub(crate) async fn run(self) -> End {
-        let (mut phase, daemon) = (self.phase.clone(), Arc::clone(&self.daemon));
+        let mut phase = self.phase.clone();
+        let daemon = Arc::clone(&self.daemon);
         let notes = &daemon.notes;
         let end = tokio::select! {
             biased;
@@ -488,7 +489,8 @@ impl Session {
                 self.set_pushing(is_pushing);
             }
             Command::Info => {
-                let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
+                let version = env!("CARGO_PKG_VERSION");
+                let pid = std::process::id();
                 let text = format!(
                     "# Server\r\nserver:quorlock\r\nquorlock_version:{version}\r\nprocess_id:{pid}\r\n"
                 );
@@ -592,7 +594,8 @@ impl Session {
         if self.is_pushing {
             self.losses.watch(id, &lease);
         }
-        let (fence, slots) = (lease.fences().next().map_or(0, |(_, fence)| fence), lease.slots());
+        let fence = lease.fences().next().map_or(0, |(_, fence)| fence);
+        let slots = lease.slots();
         let replies = &mut self.replies;
         replies.array(if slots.is_empty() { 3 } else { 4 });
         replies.bulk(id.to_string().as_bytes());
@@ -630,7 +633,8 @@ impl Session {
 
     /// Returns the default name of a holder: the host, and the name of the client or of its process.
     fn holder(&self) -> String {
-        let (host, name) = (&self.daemon.host, self.connection.name());
+        let host = &self.daemon.host;
+        let name = self.connection.name();
         match self.connection.peer().pid {
             _ if !name.is_empty() => format!("{host}:{name}"),
             Some(pid) => format!("{host}:{pid}"),
@@ -817,7 +821,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_id_of_an_earlier_daemon_is_refused() {
-        let (earlier, served) = (Served::new("earlier"), Served::new("later"));
+        let earlier = Served::new("earlier");
+        let served = Served::new("later");
         let ((mut first, _), (mut client, _)) = (earlier.connect(), served.connect());
         let stale = lock(&mut first, "LOCK r").await;
         let id = lock(&mut client, "LOCK r").await;

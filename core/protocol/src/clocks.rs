@@ -52,7 +52,8 @@ impl NodeClocks {
     /// Returns the median of the nodes' clocks at `moment`, in microseconds since the Unix epoch, from 1
     /// to [`FENCE_LIMIT`] − 1. `None` until a first clock is read.
     pub fn at(&self, moment: Moment) -> Option<u64> {
-        let (mut times, mut count) = ([0; MAX_NODES], 0);
+        let mut times = [0; MAX_NODES];
+        let mut count = 0;
         for reading in self.read.iter().flatten() {
             times[count] = shown(*reading, moment).clamp(1, FENCE_LIMIT - 1);
             count += 1;

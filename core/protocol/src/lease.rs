@@ -67,8 +67,12 @@ impl Lease {
         end: Moment,
         limit: Option<Moment>,
     ) -> Self {
-        let (ended, released, sound, passed) = (None, false, granted, NodeSet::EMPTY);
-        let (upgrades, is_upgrading) = (0, false);
+        let ended = None;
+        let released = false;
+        let sound = granted;
+        let passed = NodeSet::EMPTY;
+        let upgrades = 0;
+        let is_upgrading = false;
         Self { quorum, end, limit, ended, released, fence, sound, passed, upgrades, is_upgrading }
     }
 
@@ -191,7 +195,9 @@ impl Lease {
     }
 
     fn ask(&self, term: Term, end: Moment) -> Extension {
-        let (passed, tally, missing) = (self.passed, Tally::default(), NodeSet::EMPTY);
+        let passed = self.passed;
+        let tally = Tally::default();
+        let missing = NodeSet::EMPTY;
         Extension { term, end, tally, confirmed: false, missing, passed, upgrades: self.upgrades }
     }
 

@@ -284,7 +284,9 @@ impl Round {
         } else {
             failed.insert(node)
         }
-        let (fence, stored, left) = (*fence, stored.len(), counted.len() - failed.len());
+        let fence = *fence;
+        let stored = stored.len();
+        let left = counted.len() - failed.len();
         if now >= self.end || left < self.quorum.size() {
             self.lose(now)
         } else if stored >= self.quorum.size() {

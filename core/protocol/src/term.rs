@@ -38,7 +38,8 @@ impl Moment {
 
     /// Rounds up to a whole number of `tick`s after the clock's origin.
     pub(super) fn ceil(self, tick: Duration) -> Moment {
-        let (now, tick) = (self.0.as_nanos(), tick.as_nanos().max(1));
+        let now = self.0.as_nanos();
+        let tick = tick.as_nanos().max(1);
         let rounded = u64::try_from(now.div_ceil(tick) * tick);
         rounded.map_or(self, |nanoseconds| Self(Duration::from_nanos(nanoseconds)))
     }

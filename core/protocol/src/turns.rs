@@ -78,7 +78,9 @@ pub struct Calls {
 impl Calls {
     /// Creates the notifications of a waiter that began to wait at `arrived`.
     pub fn new(quorum: Quorum, arrived: Moment, turns: Turns) -> Self {
-        let (heard, keeps_again, hurries_again) = (Vec::new(), arrived, arrived);
+        let heard = Vec::new();
+        let keeps_again = arrived;
+        let hurries_again = arrived;
         Self { quorum, turns, arrived, heard, keeps_again, hurries_again }
     }
 

@@ -80,7 +80,9 @@ pub struct Waiting {
 impl Waiting {
     /// Creates a wait that begins at `now`. `wait` is `None` to wait for ever, zero for a single round.
     pub fn new(now: Moment, wait: Option<Duration>, patience: Duration, delay: RetryDelay) -> Self {
-        let (deadline, outage_since, before) = (wait.map(|wait| now.plus(wait)), None, None);
+        let deadline = wait.map(|wait| now.plus(wait));
+        let outage_since = None;
+        let before = None;
         Self { deadline, patience, delay, outage_since, before, is_repeating: false }
     }
 

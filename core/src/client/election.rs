@@ -210,7 +210,8 @@ impl Campaign {
             lease = self.succeed() => (lease, true),
             acquired = self.acquire() => (acquired?, false),
         };
-        let (resource, fence) = (lease.resource(), lease.only_fence()?);
+        let resource = lease.resource();
+        let fence = lease.only_fence()?;
         let resources = Resources::from(resource);
         events::elected(&resources, (fence, lease.holder()), is_successor);
         self.driver.totals.elections.up();

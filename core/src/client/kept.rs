@@ -84,7 +84,8 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
     if !lease.let_go() {
         return Err(held.lost_error());
     }
-    let (resources, token) = (lease.resources().to_vec(), lease.token().to_owned());
+    let resources = lease.resources().to_vec();
+    let token = lease.token().to_owned();
     let nodes = fingerprint(setup);
     let shared = held.modes().shared_positions(&held.grant.resources);
     let kept = Kept { resources, shared, token, fence: held.grant.fence, ttl, sound, nodes };
@@ -102,16 +103,19 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let modes = Modes::with_shared_positions(&resources, &kept.shared);
     let lock = Lock::new(Arc::clone(setup), resources.clone()).modes(modes.clone());
     let keys = lock.prepare()?;
-    let (renewer, driver) = (setup.renewer(), setup.driver());
+    let renewer = setup.renewer();
+    let driver = setup.driver();
     driver.ready().await.map_err(|error| error.about(&resources))?;
     let subject = Arc::new(Subject::new(keys, kept.token.into(), None));
     let sent = clock::now();
     let StoredToken { left, missing, reports } = find(driver, &subject).await;
     let is_missing = |node: &usize| missing.contains(*node);
     let sound: NodeSet = kept.sound.into_iter().filter(|node| !is_missing(node)).collect();
-    let (quorum, factor) = (driver.quorum, driver.options.drift_factor);
+    let quorum = driver.quorum;
+    let factor = driver.options.drift_factor;
     let resumed = protocol::Lease::resume(quorum, sound, kept.fence, sent, factor, &left);
-    let (nodes, needed) = (quorum.nodes(), quorum.size());
+    let nodes = quorum.nodes();
+    let needed = quorum.size();
     if resumed.is_none() && sound.len() >= needed {
         let message = format!(
             "too few nodes answered about the lease of {resources} in time: {} of {nodes} did, {needed} are \
@@ -182,7 +186,8 @@ async fn find(driver: &Driver, subject: &Subject) -> StoredToken {
         async move { ask(driver, |_| Some(request.clone())).await }
     };
     let answers = join_all(subject.keys.iter().map(about)).await;
-    let (mut left, mut missing) = (HashMap::new(), NodeSet::EMPTY);
+    let mut left = HashMap::new();
+    let mut missing = NodeSet::EMPTY;
     let mut unknown = NodeSet::EMPTY;
     for (node, (_, answered)) in answers.iter().flat_map(|answers| answers.iter().enumerate()) {
         match answered {

@@ -27,7 +27,8 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     let pages = driver.nodes.iter().map(|node| keys_of(driver, node, &pattern, limit));
     let answers: Vec<_> = join_all(pages).await;
     let answered = answers.iter().filter(|answer| answer.is_ok()).count();
-    let (nodes, needed) = (driver.quorum.nodes(), driver.quorum.size());
+    let nodes = driver.quorum.nodes();
+    let needed = driver.quorum.size();
     if answered < needed {
         let report = |(node, answer): (&Arc<Node>, &std::result::Result<_, Answered>)| {
             let answered = answer.as_ref().err().cloned().unwrap_or(Ok(Reply::Yes));
@@ -44,7 +45,8 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
         );
         return Err(Error::new(ErrorCode::NoQuorum, message).with_nodes(reports));
     }
-    let (mut resources, mut is_cut) = (BTreeSet::new(), false);
+    let mut resources = BTreeSet::new();
+    let mut is_cut = false;
     for (keys, is_all) in answers.into_iter().flatten() {
         is_cut |= !is_all;
         // The lock keys of permits are not the names of resources.
@@ -69,7 +71,8 @@ async fn keys_of(
         return Err(Err(Failure::unreachable("the masters of the cluster are not known")));
     }
     let servers = servers.iter().map(|server| keys_at(driver, server, prefix, limit));
-    let (mut all, mut is_all) = (BTreeSet::new(), true);
+    let mut all = BTreeSet::new();
+    let mut is_all = true;
     for answered in join_all(servers).await {
         let (keys, is_end) = answered?;
         all.extend(keys);
@@ -85,7 +88,8 @@ async fn keys_at(
     prefix: &Arc<str>,
     limit: usize,
 ) -> std::result::Result<(BTreeSet<String>, bool), Answered> {
-    let (mut found, mut cursor) = (BTreeSet::new(), 0);
+    let mut found = BTreeSet::new();
+    let mut cursor = 0;
     // Nobody waits for a lock here, so a slow page is no reason to give up on a node.
     let options = &driver.options;
     let patience = options.connect_timeout.max(options.node_timeout(options.ttl));

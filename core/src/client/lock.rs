@@ -48,13 +48,15 @@ impl Lock {
         let checked = resources
             .check()
             .and_then(|()| resources.check_keys(&options.key_prefix, setup.has_cluster()));
-        let (permits, mistake) = (None, checked.err());
+        let permits = None;
+        let mistake = checked.err();
         Self { setup, resources, options, permits, mistake }
     }
 
     /// Returns a lock whose acquire fails with `mistake`.
     pub(crate) fn invalid(setup: Arc<Setup>, mistake: Error) -> Self {
-        let (resources, options) = (Resources::from(Vec::<String>::new()), setup.options.clone());
+        let resources = Resources::from(Vec::<String>::new());
+        let options = setup.options.clone();
         Self { setup, resources, options, permits: None, mistake: Some(mistake) }
     }
 
@@ -144,10 +146,12 @@ impl Lock {
 
     /// Sets an option of an election by name.
     pub(crate) fn election_option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        let reason = match () {
-            () if dialect.name("wait") == name => "a candidate waits without a limit",
-            () if dialect.name("mode") == name => "there is one leader",
-            () => return self.option(dialect, name, value),
+        let reason = if dialect.name("wait") == name {
+            "a candidate waits without a limit"
+        } else if dialect.name("mode") == name {
+            "there is one leader"
+        } else {
+            return self.option(dialect, name, value);
         };
         self.refuse(&format!("{name} is not an option of an election: {reason}"))
     }
@@ -321,7 +325,8 @@ impl Lock {
     pub fn locked(&self) -> Pending<Result<bool>> {
         let started = self.prepare().and_then(|keys| {
             let (sender, receiver) = oneshot::channel();
-            let (driver, resources) = (self.setup.driver(), self.resources.clone());
+            let driver = self.setup.driver();
+            let resources = self.resources.clone();
             let patience = self.options.node_timeout(self.options.ttl);
             let fan_out = Arc::clone(driver);
             driver.begin(async move {

@@ -380,8 +380,8 @@ impl Client {
     }
 
     /// Examines all nodes, and reports what keeps them from voting and what may break a guarantee
-    /// of the lock. It changes nothing on them. Connecting takes at most `connect_timeout`, and so
-    /// does the examination.
+    /// of the lock. It changes nothing on them. Takes at most twice `connect_timeout`, or three times if
+    /// a node is a Redis Cluster.
     ///
     /// The only possible error is [`ErrorCode::Closed`], if the client is closed.
     ///
@@ -453,7 +453,8 @@ impl Client {
     /// [`ErrorCode::Config`]: crate::ErrorCode::Config
     #[doc(hidden)]
     pub fn resume(&self, text: impl Into<String>) -> Pending<Result<Lease>> {
-        let (setup, text) = (Arc::clone(&self.setup), text.into());
+        let setup = Arc::clone(&self.setup);
+        let text = text.into();
         self.ask(async move { resume(&setup, &text).await })
     }
 
@@ -471,7 +472,8 @@ impl Client {
         prefix: impl Into<String>,
         limit: usize,
     ) -> Pending<Result<(Vec<String>, bool)>> {
-        let (setup, prefix) = (Arc::clone(&self.setup), prefix.into());
+        let setup = Arc::clone(&self.setup);
+        let prefix = prefix.into();
         self.ask(async move { list(&setup, &prefix, limit).await })
     }
 

@@ -212,7 +212,8 @@ impl Reader {
 
 fn state(quorum: Quorum, nodes: &[NodeStatus]) -> State {
     let count = |outcome| nodes.iter().filter(|node| node.outcome == outcome).count();
-    let (free, held) = (count(NodeOutcome::Missing), count(NodeOutcome::Held));
+    let free = count(NodeOutcome::Missing);
+    let held = count(NodeOutcome::Held);
     let most = most_held(nodes).map_or(0, |(_, count)| count);
     if most >= quorum.size() {
         State::Held
@@ -295,7 +296,8 @@ async fn look(driver: &Driver, keys: &Arc<[Keys]>, resource: &str) -> Status {
 async fn delete(driver: &Driver, keys: &Arc<[Keys]>, seen: Status) -> Vec<NodeReport> {
     let turns = driver.turns();
     let release = |node: usize| {
-        let (keys, token) = (Arc::clone(keys), seen.nodes.get(node)?.value.clone()?);
+        let keys = Arc::clone(keys);
+        let token = seen.nodes.get(node)?.value.clone()?;
         Some(Request::release(&Arc::new(Subject::new(keys, token, None)), turns))
     };
     let mut reports: Vec<_> =
@@ -350,7 +352,8 @@ pub(crate) async fn ask(
     driver: &Driver,
     request: impl Fn(usize) -> Option<Request>,
 ) -> Vec<(NodeReport, Answered)> {
-    let (began, patience) = (clock::now(), driver.options.node_timeout(driver.options.ttl));
+    let began = clock::now();
+    let patience = driver.options.node_timeout(driver.options.ttl);
     let mut fan_out = driver.fan_out(began, patience);
     for (position, node) in driver.nodes.iter().enumerate() {
         if let Some(request) = request(position) {

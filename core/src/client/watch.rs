@@ -75,7 +75,8 @@ impl Watch {
         let started = self.lock.prepare().and_then(|keys| {
             let driver = Arc::clone(self.setup.driver());
             let (sender, receiver) = oneshot::channel();
-            let (resource, topic) = (self.resource().to_owned(), Arc::clone(&self.topic));
+            let resource = self.resource().to_owned();
+            let topic = Arc::clone(&self.topic);
             let observer = Observer { driver: Arc::clone(&driver), keys, resource, topic };
             driver.begin(observer.run(fence, sender))?;
             Ok(Pending::open_ended(receiver))

@@ -78,7 +78,8 @@ impl Keys {
     /// `{x}` has `{x}:fence:fence`; and a [reserved](is_reserved) name cannot be a resource.
     pub(crate) fn new(prefix: &str, resource: &str) -> Self {
         let lock = format!("{prefix}{resource}");
-        let (fence, queue) = (companion(&lock, FENCE), companion(&lock, QUEUE));
+        let fence = companion(&lock, FENCE);
+        let queue = companion(&lock, QUEUE);
         Self { fence, queue, lock, mode: KeyMode::Exclusive }
     }
 
@@ -96,7 +97,8 @@ impl Keys {
     pub(crate) fn permit(prefix: &str, resource: &str, slot: u32, limit: u32) -> Self {
         let semaphore = Self::semaphore(prefix, resource);
         let lock = format!("{}{slot}", semaphore.fence);
-        let (fence, queue) = (format!("{lock}{FENCE}"), semaphore.queue);
+        let fence = format!("{lock}{FENCE}");
+        let queue = semaphore.queue;
         Self { lock, fence, queue, mode: KeyMode::Permit { index: semaphore.lock, slot, limit } }
     }
 
@@ -104,7 +106,8 @@ impl Keys {
     /// and the beginning of the lock keys of the permits in the place of the fence key.
     pub(crate) fn semaphore(prefix: &str, resource: &str) -> Self {
         let key = format!("{prefix}{resource}");
-        let (lock, fence) = (companion(&key, PERMITS), companion(&key, PERMIT));
+        let lock = companion(&key, PERMITS);
+        let fence = companion(&key, PERMIT);
         let queue = format!("{lock}{QUEUE}");
         Self { lock, fence, queue, mode: KeyMode::Exclusive }
     }
@@ -189,7 +192,8 @@ impl Resources {
         for resource in self.iter().filter(|name| name.contains('{') || prefix.contains('{')) {
             let key = format!("{prefix}{resource}");
             if is_reserved(&key) {
-                let (resource, key) = (Quoted(resource), Quoted(&key));
+                let resource = Quoted(resource);
+                let key = Quoted(&key);
                 return Err(Error::config(format!(
                     "the resource {resource} is reserved: its key would be {key}, and keys with a hash \
                      tag that end in \":fence\", \":queue\", \":shared\", \":permits\" or \":permit:\" and a number are those that \
@@ -215,7 +219,8 @@ impl Resources {
         let Some((first, slot)) = slots.next() else { return Ok(()) };
         match slots.find(|(_, other)| *other != slot) {
             Some((other, _)) => {
-                let (first, other) = (Quoted(first), Quoted(other));
+                let first = Quoted(first);
+                let other = Quoted(other);
                 Err(Error::config(format!(
                     "the resources {first} and {other} are in different slots of the Redis Cluster, \
                      so they cannot be locked together: give all of them the same hash tag, such \

@@ -53,8 +53,11 @@ impl NodeMemory {
             Request::Acquire { subject, ttl, proposal, ticket, turns }
                 if subject.permit().is_some() =>
             {
-                let (token, waiter) = (&subject.token, subject.waiter.as_ref());
-                let (ttl, proposal, ticket) = (*ttl, *proposal, *ticket);
+                let token = &subject.token;
+                let waiter = subject.waiter.as_ref();
+                let ttl = *ttl;
+                let proposal = *proposal;
+                let ticket = *ticket;
                 let wanted = Wanted { token, ttl, proposal, waiter, ticket };
                 return self.acquire_permits(time, subject, wanted, *turns);
             }
@@ -63,8 +66,11 @@ impl NodeMemory {
                     if let Some(reply) = check(records, time, subject, *proposal) {
                         return reply;
                     }
-                    let (token, waiter) = (&subject.token, subject.waiter.as_ref());
-                    let (ttl, proposal, ticket) = (*ttl, *proposal, *ticket);
+                    let token = &subject.token;
+                    let waiter = subject.waiter.as_ref();
+                    let ttl = *ttl;
+                    let proposal = *proposal;
+                    let ticket = *ticket;
                     let wanted = Wanted { token, ttl, proposal, waiter, ticket };
                     match record::acquire(records, time, wanted, *turns, notify) {
                         Some(Vote::Granted { fence }) => {
@@ -75,7 +81,8 @@ impl NodeMemory {
                             let holder = last_holder(records, now);
                             let join = |place| record::join(records, now, place, *turns, notify);
                             let rank = place.and_then(join);
-                            let (clock, permits) = (time.wall, FreePermits::default());
+                            let clock = time.wall;
+                            let permits = FreePermits::default();
                             Ok(Reply::Held(Refusal { expires_in, clock, rank, holder, permits }))
                         }
                         _ => Err(USED_UP),
@@ -87,7 +94,9 @@ impl NodeMemory {
                     if let Some(reply) = check(records, time, subject, *proposal) {
                         return reply;
                     }
-                    let (token, ttl, proposal) = (&subject.token, *ttl, *proposal);
+                    let token = &subject.token;
+                    let ttl = *ttl;
+                    let proposal = *proposal;
                     let wanted = Wanted { token, ttl, proposal, waiter: None, ticket: None };
                     let giver = subject.giver();
                     match record::transfer(records, time, giver, wanted) {
@@ -203,7 +212,9 @@ impl NodeMemory {
     fn inspect(&mut self, time: Time, keys: &Keys) -> StoredLock {
         let now = time.now;
         let Some(record) = self.records.get_mut(&keys.lock) else {
-            let (holder, waiters, readers) = (Holder::Nobody, Some(0), Vec::new());
+            let holder = Holder::Nobody;
+            let waiters = Some(0);
+            let readers = Vec::new();
             return StoredLock { holder, expires_in: None, fence: None, waiters, readers };
         };
         let token = record.entry.token(now).cloned();
@@ -487,7 +498,8 @@ fn check(
         return Some(Err(USED_UP));
     }
     let is_own = |(record, mode): &RecordInMode<'_, Token>| {
-        let (entry, token) = (&record.entry, &subject.token);
+        let entry = &record.entry;
+        let token = &subject.token;
         let may_read = *mode != LockMode::Exclusive;
         entry.token(time.now) == Some(token) || (may_read && entry.has_share(time.now, token))
     };

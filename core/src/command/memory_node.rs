@@ -241,7 +241,8 @@ impl MemoryConnection {
             if !state.connections.contains_key(&self.number) {
                 Err(disconnected())
             } else if let Some(waiting) = &mut state.frozen {
-                let (request, on_answer) = (Arc::clone(request), Box::new(on_answer));
+                let request = Arc::clone(request);
+                let on_answer = Box::new(on_answer);
                 return waiting.push_back(UnansweredRequest { request, on_answer });
             } else {
                 state.answer(request)

@@ -32,7 +32,8 @@ impl Subject {
     /// The same round for the same resources, in shared mode.
     pub(crate) fn downgraded(&self) -> Self {
         let keys = self.keys.iter().map(|keys| keys.clone().shared()).collect();
-        let (token, waiter) = (self.token.clone(), self.waiter.clone());
+        let token = self.token.clone();
+        let waiter = self.waiter.clone();
         Self { giver: self.giver.clone(), ..Self::new(keys, token, waiter) }
     }
 

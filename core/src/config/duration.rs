@@ -29,7 +29,9 @@ pub fn parse_duration(text: &str) -> Result<OptionValue, String> {
             )),
         };
     }
-    let (mut rest, mut sum, mut previous) = (amount, 0.0, f64::INFINITY);
+    let mut rest = amount;
+    let mut sum = 0.0;
+    let mut previous = f64::INFINITY;
     while !rest.is_empty() {
         let (part, unit, after) = first_part(rest).ok_or_else(wrong)?;
         if unit >= previous {

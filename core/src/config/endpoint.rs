@@ -174,7 +174,8 @@ impl Endpoint {
         let sentinel_login = Login::new(user, password, 0);
         let places = places(&url.hosts, SENTINEL_PORT)?;
         let sentinels = places.iter().map(|place| {
-            let (place, login) = (place.clone(), sentinel_login.clone());
+            let place = place.clone();
+            let login = sentinel_login.clone();
             Server { place, login, tls: tls.clone(), is_discovered: false }
         });
         let sentinels = sentinels.collect();

@@ -77,7 +77,8 @@ pub(crate) fn endpoints(
         }
         if let Some(duplicate) = endpoints.iter().position(|other| other.is_same_server(&endpoint))
         {
-            let (first, second) = (&*endpoints[duplicate].address, &*endpoint.address);
+            let first = &*endpoints[duplicate].address;
+            let second = &*endpoint.address;
             return Err(Error::config(same_server((duplicate, first), (index, second))));
         }
         endpoints.push(endpoint);
@@ -102,7 +103,8 @@ fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     }
     let shown = listed(&urls).filter(|_| is_certain || !url.contains(['@', '?', '#']));
     let list = shown.map_or_else(String::new, |list| format!(", such as {list}"));
-    let (position, count) = (index + 1, urls.len());
+    let position = index + 1;
+    let count = urls.len();
     Err(Error::config(format!(
         "node {position} is one string with {count} URLs; write a string for each of them{list}"
     )))
@@ -139,7 +141,8 @@ fn wrong_node(dialect: Dialect, index: usize, given: &OptionValue) -> Error {
         _ => false,
     };
     let advice = if is_missing { "; is an environment variable not set?" } else { "" };
-    let (position, given) = (index + 1, given.shown(dialect));
+    let position = index + 1;
+    let given = given.shown(dialect);
     Error::config(format!(
         "node {position} must be a URL in a string, such as \"redis://10.0.0.1:6379\", not \
          {given}{advice}"

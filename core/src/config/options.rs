@@ -277,7 +277,8 @@ impl Options {
         if self.node_timeout.is_some() || node_timeout >= NODE_TIMEOUT {
             return String::new();
         }
-        let (name, ttl) = (self.dialect.name("node_timeout"), self.dialect.name("ttl"));
+        let name = self.dialect.name("node_timeout");
+        let ttl = self.dialect.name("ttl");
         let limit = HumanDuration(node_timeout);
         format!("; {name} is only {limit}, because the {ttl} is short: set {name} to a longer time")
     }
@@ -341,7 +342,8 @@ struct Setting<'a> {
 
 impl Setting<'_> {
     fn wrong(&self, accepted: &str) -> Error {
-        let (dialect, name) = (self.dialect, self.dialect.name(self.name));
+        let dialect = self.dialect;
+        let name = self.dialect.name(self.name);
         let (unit, value, advice) = match self.value {
             OptionValue::Number(number) if self.is_duration() => {
                 ("", dialect.duration(*number), self.unit_advice(*number))
@@ -431,7 +433,8 @@ impl Setting<'_> {
     /// Returns a duration in the range of a ttl; `None` if the option is off.
     fn unless_off(&self) -> Result<Option<Duration>> {
         let off = self.dialect.off();
-        let (least, most) = (HumanDuration(MIN_TTL), HumanDuration(MAX_TTL));
+        let least = HumanDuration(MIN_TTL);
+        let most = HumanDuration(MAX_TTL);
         match self.value {
             OptionValue::Null | OptionValue::Number(0.0) => Some(None),
             OptionValue::Number(number) => self.within(*number, MIN_TTL, MAX_TTL).map(Some),
@@ -582,7 +585,8 @@ fn doubt_about_unit(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
     };
     let (other, converted) = dialect.in_other_unit(number);
     let [given, meant] = [number, converted].map(|number| dialect.argument("ttl", number));
-    let (length, unit) = (HumanDuration(length), dialect.unit_name());
+    let length = HumanDuration(length);
+    let unit = dialect.unit_name();
     is_doubtful.then(|| {
         format!(
             "{given} is {length}, because durations are in {unit}; if it was meant in {other}, \

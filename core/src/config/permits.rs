@@ -33,7 +33,8 @@ fn whole_number(value: &OptionValue, most: u32) -> Option<u32> {
 }
 
 fn wrong(dialect: Dialect, name: &str, accepted: &str, value: &OptionValue) -> Error {
-    let (name, value) = (dialect.name(name), value.shown(dialect));
+    let name = dialect.name(name);
+    let value = value.shown(dialect);
     Error::config(format!("{name} must be a whole number {accepted}, not {value}"))
 }
 

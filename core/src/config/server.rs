@@ -44,7 +44,8 @@ impl Login {
 
     /// The user and the password; `None` if the URL has neither.
     pub(crate) fn credentials(&self) -> Option<(&str, &str)> {
-        let (user, password) = (self.user.as_deref(), self.password.as_deref());
+        let user = self.user.as_deref();
+        let password = self.password.as_deref();
         let has_either = user.is_some() || password.is_some();
         has_either.then(|| (user.unwrap_or("default"), password.unwrap_or_default()))
     }

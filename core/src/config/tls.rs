@@ -110,7 +110,8 @@ impl Tls {
 impl Files {
     /// Reads the files, on a thread. Connections that are opened at the same time share a reading.
     fn newest(self: &Arc<Self>) -> io::Result<Common<Read>> {
-        let (files, newest) = (Arc::clone(self), self.reading.get_or_init(Mutex::default));
+        let files = Arc::clone(self);
+        let newest = self.reading.get_or_init(Mutex::default);
         let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
         newest.run("quorlock-tls", move || files.read().map(Arc::new))
     }

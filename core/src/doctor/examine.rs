@@ -113,7 +113,8 @@ async fn examine_cluster(
     let limit = options.connect_timeout;
     let unknown = match within(limit, &endpoint.target, cluster.masters(&[])).await {
         Ok(shards) => {
-            let (masters, had) = (shards.len(), shards.iter().map(Shard::size).sum());
+            let masters = shards.len();
+            let had = shards.iter().map(Shard::size).sum();
             let lost_slots = usize::from(SLOTS).saturating_sub(had);
             let keys = keys_on(&shards, options);
             let examining = shards.into_iter().zip(keys).filter_map(|(shard, keys)| {
@@ -324,7 +325,8 @@ async fn measure(
 ) -> Result<(), RedisError> {
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
-        let (sent, began) = (clock::wall_clock_micros(), Instant::now());
+        let sent = clock::wall_clock_micros();
+        let began = Instant::now();
         let replies = connection.query(&[redis::cmd("TIME")]).await?;
         let took = began.elapsed().as_secs_f64() * 1e3;
         let reply = replies.into_iter().next().and_then(|reply| from_redis_value(reply).ok());

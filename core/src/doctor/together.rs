@@ -21,7 +21,8 @@ pub(super) fn judge_together(nodes: &[Vec<Examined>], options: &Options) -> Vec<
 }
 
 fn size(quorum: Quorum) -> Finding {
-    let (nodes, tolerated) = (quorum.nodes(), quorum.tolerated());
+    let nodes = quorum.nodes();
+    let tolerated = quorum.tolerated();
     match nodes {
         1 => warning(
             "nodes",

@@ -167,10 +167,10 @@ impl fmt::Display for NodeReport {
 }
 
 /// The error type of this crate. Its `Display` text is the message followed by the node reports.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Inner {
     code: ErrorCode,
     message: String,
@@ -260,7 +260,8 @@ impl Error {
     /// callers, such as `quorlock serve`: for the caller, it is the lease of somebody else.
     #[doc(hidden)]
     pub fn text_naming(&self, own_lease: &str) -> String {
-        let (mut text, place) = (self.to_string(), self.0.own_lease.clone());
+        let mut text = self.to_string();
+        let place = self.0.own_lease.clone();
         if let Some(place) = place {
             text.replace_range(place, own_lease);
         }
@@ -288,11 +289,19 @@ impl fmt::Display for Error {
     }
 }
 
+/// The code and the text, because Rust prints this form of an error that `main` returns.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.code())
+    }
+}
+
 impl std::error::Error for Error {}
 
 /// The message for duplicate nodes. Each node is given as its position (from 0) and its address.
 pub(crate) fn same_server(one: (usize, &str), other: (usize, &str)) -> String {
-    let ((first, first_address), (second, second_address)) = (one.min(other), one.max(other));
+    let (first, first_address) = one.min(other);
+    let (second, second_address) = one.max(other);
     format!(
         "nodes {} ({first_address}) and {} ({second_address}) are the same server, whose vote \
          would count twice",
@@ -322,5 +331,11 @@ mod tests {
         assert_eq!(error.summary(), "too few nodes [1 granted, 2 unreachable]");
         assert_eq!(error.message(), "too few nodes");
         assert!(error.to_string().contains("redis://a: unreachable (details of redis://a)"));
+    }
+
+    #[test]
+    fn error_that_main_returns_is_printed_as_text() {
+        let error = Error::closed().about(&["orders:42".to_owned()]);
+        assert_eq!(format!("Error: {error:?}"), "Error: Closed: the client is closed");
     }
 }

@@ -134,7 +134,8 @@ impl Acquire {
             resources: resources.clone(),
             modes: options.mode.clone(),
             permits: permits.map(|permits| {
-                let (all, prefix) = (&driver.semaphores, &driver.options.key_prefix);
+                let all = &driver.semaphores;
+                let prefix = &driver.options.key_prefix;
                 Box::new(PermitChoice::new(all, prefix, resources, permits))
             }),
             adoption: giver.map(|giver| AdoptionState::new(giver, driver.quorum)),
@@ -291,7 +292,8 @@ impl Acquire {
     }
 
     fn lost_to_others(&self, why: Untransferable, answers: &[Option<Answered>]) -> Error {
-        let (resources, why) = (&self.resources, reason(why, answers));
+        let resources = &self.resources;
+        let why = reason(why, answers);
         let message = format!("the lease of {resources} cannot be adopted any more: {why}");
         Error::new(ErrorCode::LeaseLost, message)
             .about(resources)
@@ -459,7 +461,8 @@ impl Acquire {
                 None => "is held by others".to_owned(),
             },
         };
-        let (nodes, needed) = (self.driver.quorum.nodes(), self.driver.needed());
+        let nodes = self.driver.quorum.nodes();
+        let needed = self.driver.needed();
         let message =
             format!("{} {held}: {granted} of {nodes} nodes granted it, {needed}", self.resources);
         let own_lease = own.and_then(|_| {
@@ -484,7 +487,8 @@ fn permits_message(
     permits: &PermitChoice,
     waited: Option<Duration>,
 ) -> String {
-    let (count, limit) = (permits.count(), permits.limit());
+    let count = permits.count();
+    let limit = permits.limit();
     let wanted = match count {
         1 => format!("no permit of {resources} was free"),
         _ => format!("{count} permits of {resources} were not free"),

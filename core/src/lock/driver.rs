@@ -76,7 +76,8 @@ impl Driver {
             Node::new(endpoint.clone(), position, &options, &identities, &deadlines, &clocks)
         };
         let closing = CancellationToken::new();
-        let (patience, prefix) = (options.connect_timeout, &options.key_prefix);
+        let patience = options.connect_timeout;
+        let prefix = &options.key_prefix;
         let subscriber = Subscriber::new(endpoints, patience, prefix, &closing);
         Arc::new(Self {
             quorum,
@@ -226,7 +227,8 @@ impl Driver {
         patience: Duration,
         horizon: Moment,
     ) {
-        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
+        let target = Arc::clone(&self.nodes[node]);
+        let closing = self.closing.clone();
         self.detach(async move {
             target.deliver(request(), patience, horizon, &closing).await;
         });
@@ -241,7 +243,8 @@ impl Driver {
         horizon: Moment,
     ) -> oneshot::Receiver<Option<(Answered, bool)>> {
         let (sender, delivered) = oneshot::channel();
-        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
+        let target = Arc::clone(&self.nodes[node]);
+        let closing = self.closing.clone();
         self.detach(async move {
             // Fails if nobody waits any more.
             let _ = sender.send(target.deliver(request, patience, horizon, &closing).await);
@@ -258,7 +261,8 @@ impl Driver {
         patience: Duration,
         horizon: Moment,
     ) {
-        let (target, closing) = (Arc::clone(&self.nodes[node]), self.closing.clone());
+        let target = Arc::clone(&self.nodes[node]);
+        let closing = self.closing.clone();
         self.detach(async move {
             target.deliver(first, patience, horizon, &closing).await;
             target.deliver(second, patience, horizon, &closing).await;
@@ -306,7 +310,8 @@ impl Driver {
             0 => String::new(),
             _ => self.options.node_timeout_advice(node_timeout),
         };
-        let (nodes, needed) = (self.quorum.nodes(), self.needed());
+        let nodes = self.quorum.nodes();
+        let needed = self.needed();
         let message = format!(
             "too few nodes could vote on {resources}: {answered} of {nodes} could{guarded}, {needed}{advice}"
         );

@@ -32,8 +32,10 @@ pub(crate) async fn find_duplicate(
     let _ = driver.call(node, release(&subject), now, patience).await;
     let token = Token::new(subject.token.holder().unwrap_or_default())?;
     let subject = Arc::new(Subject::new(keys, token, None));
-    let (ttl, proposal) = (term.ttl, driver.clocks.proposal(now));
-    let (ticket, turns) = (None, driver.turns());
+    let ttl = term.ttl;
+    let proposal = driver.clocks.proposal(now);
+    let ticket = None;
+    let turns = driver.turns();
     let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };
     let first = driver.call(node, request.clone(), now, patience).await;
     let mut duplicate = None;

@@ -90,7 +90,8 @@ impl ExtensionBatch {
             );
             let Some(extended) = extended else { continue };
             if !std::mem::replace(&mut self.is_decided[position], true) {
-                let (lease, sent) = (Arc::clone(lease), *sent);
+                let lease = Arc::clone(lease);
+                let sent = *sent;
                 let failure_reports = match extended {
                     Extended::Confirmed => Vec::new(),
                     _ => self.driver.reports(&self.answers(position)),
@@ -140,7 +141,8 @@ impl ExtensionBatch {
 pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
     let driver = lease.driver();
-    let (delay, patience) = (driver.options.retry_delay, driver.options.connect_timeout);
+    let delay = driver.options.retry_delay;
+    let patience = driver.options.connect_timeout;
     let mut waiting = Waiting::new(clock::now(), None, patience, delay);
     loop {
         let (sent, item) = loop {
@@ -173,7 +175,8 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
                         // The error reports the nodes that are up.
                         let others = async { while extending.step().await {} };
                         let _ = timeout(delay.longest, others).await;
-                        let (resources, answers) = (&lease.grant.resources, extending.answers(0));
+                        let resources = &lease.grant.resources;
+                        let answers = extending.answers(0);
                         Err(driver.no_quorum(
                             resources,
                             &answers,

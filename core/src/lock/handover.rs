@@ -252,7 +252,8 @@ mod tests {
     fn text_with_the_value_of_another_program_is_refused() {
         for value in ["", "a text", &TOKEN[1..]] {
             let place = place(&NODES, "");
-            let (resources, modes) = (Resources::from("a"), Modes::default());
+            let resources = Resources::from("a");
+            let modes = Modes::default();
             let leased = Leased { resources, modes, permits: None };
             let text = place.write(&leased, &given(value), NodeSet::EMPTY);
             let Err(error) = place.read(&text) else { panic!("{value}") };

@@ -65,7 +65,8 @@ fn wait_for_late(
     leases: Vec<(Arc<HeldLease>, Duration)>,
     patience: Duration,
 ) -> impl Future<Output = ()> + Send + use<> {
-    let (stop_late, driver) = (driver.stop_late.clone(), Arc::downgrade(driver));
+    let stop_late = driver.stop_late.clone();
+    let driver = Arc::downgrade(driver);
     let weak = |(lease, ttl): (Arc<HeldLease>, Duration)| {
         (Arc::downgrade(&lease), (Arc::clone(&lease.grant), lease.subject()), ttl)
     };

@@ -38,6 +38,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// same keys in any order.
 const UPGRADING: &str = "it is being upgraded";
 
+/// Why a lease that was resumed or kept is not handed over or upgraded.
+const KEPT: &str = "other processes may have it too, by the text of `keep`";
+
 /// The result of a won round. Does not change while the lease is held.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
@@ -167,8 +170,10 @@ impl HeldLease {
             has_untaken_text: false,
         };
         driver.totals.held.up();
-        let (driver, grant) = (Arc::clone(driver), Arc::new(grant));
-        let (state, release_done) = (Mutex::new(state), CancellationToken::new());
+        let driver = Arc::clone(driver);
+        let grant = Arc::new(grant);
+        let state = Mutex::new(state);
+        let release_done = CancellationToken::new();
         Arc::new(Self { driver, grant, state, release_done, upgrade_ended: OnceBox::new() })
     }
 
@@ -315,13 +320,10 @@ impl HeldLease {
     /// Returns an error if something else may use the lease: another process, by a text of `Client::keep`, or an upgrade.
     /// It would not notice a hand-over.
     pub(crate) fn check_sole(&self) -> crate::error::Result<()> {
-        match () {
-            () if self.grant.is_resumed || self.is_dropped() => {
-                Err(self.not_sole_error("other processes may have it too, by the text of `keep`"))
-            }
-            () if self.is_upgrading() => Err(self.not_sole_error(UPGRADING)),
-            () => Ok(()),
+        if self.grant.is_resumed || self.is_dropped() {
+            return Err(self.not_sole_error(KEPT));
         }
+        if self.is_upgrading() { Err(self.not_sole_error(UPGRADING)) } else { Ok(()) }
     }
 
     fn not_sole_error(&self, mistake: &str) -> Error {
@@ -379,25 +381,24 @@ impl HeldLease {
     /// Stops extending and repairing the lease until [`HeldLease::end_upgrade`].
     pub(crate) fn begin_upgrade(&self) -> Result<()> {
         let mut state = self.state();
-        let (now, resources) = (clock::now(), &self.grant.resources);
-        let mistake = match () {
-            () if !state.subject.keys.iter().any(Keys::is_shared) => "it is exclusive already",
-            () if state.lease.is_upgrading() => "it is being upgraded already",
-            () if self.grant.is_resumed || state.is_dropped => {
-                "other processes may have it too, by the text of `keep`"
-            }
-            () if !state.lease.begin_upgrade(now) => {
-                let ended = state.lease.ended(now).unwrap_or(Ended::Expired);
-                return Err(self.end_error(&state, now, ended));
-            }
-            () => {
-                // The keys last for at least a term from the arrival of TRANSFER and of GIVE BACK, which can be late.
-                let patience = self.driver.options.node_timeout(self.grant.term.ttl);
-                state.footprint.lasts(self.grant.term.gone(now.plus(2 * patience)));
-                #[cfg(test)]
-                crate::lock::steps::upgrading(&state.subject, state.lease.end());
-                return Ok(());
-            }
+        let now = clock::now();
+        let resources = &self.grant.resources;
+        let mistake = if !state.subject.keys.iter().any(Keys::is_shared) {
+            "it is exclusive already"
+        } else if state.lease.is_upgrading() {
+            "it is being upgraded already"
+        } else if self.grant.is_resumed || state.is_dropped {
+            KEPT
+        } else if state.lease.begin_upgrade(now) {
+            // The keys last for at least a term from the arrival of TRANSFER and of GIVE BACK, which can be late.
+            let patience = self.driver.options.node_timeout(self.grant.term.ttl);
+            state.footprint.lasts(self.grant.term.gone(now.plus(2 * patience)));
+            #[cfg(test)]
+            crate::lock::steps::upgrading(&state.subject, state.lease.end());
+            return Ok(());
+        } else {
+            let ended = state.lease.ended(now).unwrap_or(Ended::Expired);
+            return Err(self.end_error(&state, now, ended));
         };
         let message = format!("the lease of {resources} cannot be upgraded: {mistake}");
         Err(Error::config(message).about(resources))

@@ -61,7 +61,8 @@ struct Tracked {
 impl Lease {
     /// Adds the lease to the renewer. Must be called on the runtime.
     pub(crate) fn new(renewer: &Arc<Renewer>, held: Arc<HeldLease>) -> Self {
-        let (grant, id) = (Arc::clone(&held.grant), renewer.add(&held));
+        let grant = Arc::clone(&held.grant);
+        let id = renewer.add(&held);
         let tracked = Owned::new(Tracked { held, renewer: Arc::clone(renewer), id });
         Self { grant, tracked, keeps_when_dropped: false }
     }
@@ -144,7 +145,8 @@ impl Lease {
     ///
     /// [`ErrorCode::Config`] if the lease has several slots, or none.
     pub fn only_slot(&self) -> Result<u32> {
-        let (resources, slots) = (&self.grant.resources, self.slots());
+        let resources = &self.grant.resources;
+        let slots = self.slots();
         let mistake = match slots[..] {
             [slot] => return Ok(slot),
             [] => format!("the lease of {resources} has no slot: it is a lease of a lock"),
@@ -380,8 +382,8 @@ impl Lease {
     /// [`ErrorCode::Config`] reports a `within` that could not be a ttl, or a lease of several resources.
     /// Dropping the result before the lease has ended leaves the lease valid.
     pub fn hand_over(&self, successor: &str, within: Duration) -> Pending<Result<bool>> {
-        let (name, seconds) =
-            (OptionValue::Text(successor.to_owned()), OptionValue::Number(within.as_secs_f64()));
+        let name = OptionValue::Text(successor.to_owned());
+        let seconds = OptionValue::Number(within.as_secs_f64());
         self.hand_over_by(Dialect::Rust, &name, Some(&seconds))
     }
 
@@ -396,7 +398,8 @@ impl Lease {
         let Some(held) = self.held() else {
             return Pending::ready(Err(self.forked_error()));
         };
-        let (term, options) = (held.grant.term, &held.driver().options);
+        let term = held.grant.term;
+        let options = &held.driver().options;
         let checked = || {
             let successor = Options::successor(dialect, successor)?;
             let within = within.map(|within| options.within(dialect, Some(within))).transpose()?;

@@ -52,7 +52,8 @@ impl Semaphores {
 
     /// Reserves the slots of a lease that was acquired elsewhere; `None` if it is not one of permits.
     pub(crate) fn reserve(&self, subject: &Subject) -> Option<Reserved> {
-        let (semaphore, slots) = (self.get(subject.permit()?.index), subject.slots());
+        let semaphore = self.get(subject.permit()?.index);
+        let slots = subject.slots();
         semaphore.slots().take(&slots);
         Some(Reserved { semaphore, slots: Mutex::new(slots) })
     }
@@ -154,7 +155,8 @@ impl PermitChoice {
     pub(crate) fn choose(&mut self) -> Arc<[Keys]> {
         // Not before the last round has lost them.
         self.reserved = None;
-        let (mut hints, count) = (self.offered_by_at_least(1), self.count as usize);
+        let mut hints = self.offered_by_at_least(1);
+        let count = self.count as usize;
         self.offers.clear();
         hints.append(&mut self.hints);
         let slots = self.semaphore.slots().choose(self.limit, count, &hints, random::random);
@@ -186,7 +188,8 @@ impl PermitChoice {
             Ok(Reply::Held(Refusal { permits, .. })) => Some(permits),
             _ => None,
         });
-        let (mut reports, mut known) = (Vec::new(), 0);
+        let mut reports = Vec::new();
+        let mut known = 0;
         for permits in refusals {
             known = known.max(permits.known);
             reports.push(permits.slots.as_slice());
@@ -294,10 +297,14 @@ mod tests {
         let quorum = Quorum::over(3).expect("valid");
         let refused = |slots: &[u32]| {
             let permits = FreePermits { slots: slots.to_vec(), known: 10 };
-            let (expires_in, clock, rank, holder) = (None, 0, None, None);
+            let expires_in = None;
+            let clock = 0;
+            let rank = None;
+            let holder = None;
             Some(Ok(Reply::Held(Refusal { expires_in, clock, rank, holder, permits })))
         };
-        let (waits, tries) = (true, false);
+        let waits = true;
+        let tries = false;
         assert!(!choice.learn(&[refused(&[7]), refused(&[]), None], quorum, waits));
         assert!(choice.learn(&[refused(&[7]), refused(&[]), None], quorum, tries));
         assert_eq!(choice.choose()[0].lock, Keys::permit("", &resources[0], 7, 10).lock);

@@ -105,8 +105,9 @@ impl Schedule {
 
 impl Renewer {
     pub(crate) fn new(driver: &Arc<Driver>) -> Arc<Self> {
-        let (schedule, rescheduled, driver) =
-            (Mutex::default(), Arc::default(), Arc::clone(driver));
+        let schedule = Mutex::default();
+        let rescheduled = Arc::default();
+        let driver = Arc::clone(driver);
         let renewer = Arc::new(Self { schedule, rescheduled, driver });
         let process_is_ending = {
             let mut renewers = RENEWERS.get_or_init(Mutex::default).lock();
@@ -135,7 +136,8 @@ impl Renewer {
             .insert(id, ScheduledLease { lease: Arc::clone(lease), wake: None, dropped: None });
         schedule.set_wake(id, Some(wake));
         if !schedule.is_running {
-            let (renewer, rescheduled) = (Arc::downgrade(self), Arc::clone(&self.rescheduled));
+            let renewer = Arc::downgrade(self);
+            let rescheduled = Arc::clone(&self.rescheduled);
             let closing = self.driver.closing.clone();
             let start = move || {
                 run(

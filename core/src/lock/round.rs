@@ -79,7 +79,8 @@ impl RunningRound {
         // A vote after the validity end is of no use.
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
         let acquire = |ticket| {
-            let (subject, ttl) = (Arc::clone(&subject), term.ttl);
+            let subject = Arc::clone(&subject);
+            let ttl = term.ttl;
             PackedRequest::from(match giver {
                 None => Request::Acquire { subject, ttl, proposal, ticket, turns },
                 Some(_) => Request::Transfer { subject, ttl, proposal },
@@ -264,7 +265,8 @@ impl RunningRound {
     /// Releases what this round of an adoption has given back, or may yet give back. Called when no adopter can win the
     /// lease any more. The keys would otherwise stay for the rest of `within`, if the winner looked at the node before.
     pub(crate) fn release_given_back(&self) {
-        let (driver, subject) = (&self.driver, &self.subject);
+        let driver = &self.driver;
+        let subject = &self.subject;
         let Undo { term, node_timeout, .. } = self.undo;
         let Some((release, gone)) = release_giver(subject, term, driver.turns()) else { return };
         let undo = Request::release(subject, driver.turns());
@@ -337,8 +339,10 @@ impl RunningRound {
 
     fn apply(&mut self, actions: Actions) -> Option<Outcome> {
         if let Some((nodes, fence)) = actions.raise {
-            let (sent, patience) = (self.sent, self.undo.node_timeout);
-            let (subject, ttl) = (Arc::clone(&self.subject), self.undo.term.ttl);
+            let sent = self.sent;
+            let patience = self.undo.node_timeout;
+            let subject = Arc::clone(&self.subject);
+            let ttl = self.undo.term.ttl;
             let request = Request::Raise { subject, ttl, fence };
             let raise = |node| {
                 let call = self.driver.call(node, request.clone(), sent, patience);
@@ -360,13 +364,15 @@ impl Undo {
     fn undo(&self, driver: &Driver, nodes: NodeSet, has_won: bool) {
         let horizon = self.term.gone(clock::now());
         for node in nodes.iter() {
-            let (subject, turns) = (Arc::clone(&self.subject), driver.turns());
+            let subject = Arc::clone(&self.subject);
+            let turns = driver.turns();
             let gives_back = subject.giver.is_some() && !has_won;
             let entry = self.queue_entry.clone();
             let request = move || match entry {
                 _ if gives_back => Request::GiveBack(subject),
                 Some(entry) if has_gone_on(&entry) => {
-                    let (keys, token) = (Arc::clone(&subject.keys), subject.token.clone());
+                    let keys = Arc::clone(&subject.keys);
+                    let token = subject.token.clone();
                     Request::release(&Arc::new(Subject::new(keys, token, None)), turns)
                 }
                 entry => Request::release_queued(&subject, ticket(entry.as_ref(), node), turns),
@@ -396,7 +402,8 @@ impl Undo {
         // With a fresh token, so that it releases nothing: the round's lease may be held, and HEAL may have
         // set its key on the node since.
         let Ok(token) = Token::new("") else { return };
-        let (keys, waiter) = (Arc::clone(&self.subject.keys), self.subject.waiter.clone());
+        let keys = Arc::clone(&self.subject.keys);
+        let waiter = self.subject.waiter.clone();
         let subject = Arc::new(Subject::new(keys, token, waiter));
         let horizon = clock::now().plus(driver.turns().memory);
         driver.deliver(

@@ -21,7 +21,9 @@ fn nodes(set: NodeSet) -> Vec<usize> {
 pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
         let resources: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
-        let (token, ttl, drift) = (subject.token.as_str(), term.ttl.as_nanos(), term.drift_factor);
+        let token = subject.token.as_str();
+        let ttl = term.ttl.as_nanos();
+        let drift = term.drift_factor;
         let (sent, end) = (nanos(sent), nanos(term.end(sent)));
         let giver = subject.giver.as_ref();
         let giver = giver.map_or("null".to_owned(), |giver| format!("{:?}", giver.token.as_str()));
@@ -86,7 +88,8 @@ fn voted(vote: Vote) -> String {
 /// An extension begins.
 pub(crate) fn extending(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
-        let (token, ttl) = (subject.token.as_str(), term.ttl.as_nanos());
+        let token = subject.token.as_str();
+        let ttl = term.ttl.as_nanos();
         format!("\"extending\",{token:?},{},{ttl},{}", nanos(sent), nanos(term.end(sent)))
     });
 }
@@ -115,8 +118,10 @@ pub(crate) fn answered(
     end: Moment,
 ) {
     record(|| {
-        let (token, sent) = (subject.token.as_str(), nanos(sent));
-        let (ttl, end) = (term.ttl.as_nanos(), nanos(end));
+        let token = subject.token.as_str();
+        let sent = nanos(sent);
+        let ttl = term.ttl.as_nanos();
+        let end = nanos(end);
         let extended = extended.map_or("null".to_owned(), |extended| format!("\"{extended:?}\""));
         format!("\"answered\",{token:?},{sent},{ttl},{node},\"{answer:?}\",{extended},{end}")
     });

@@ -224,7 +224,8 @@ impl Subscriber {
         let mut delay = shortest;
         loop {
             let broken = CancellationToken::new();
-            let (on_message, on_broken) = (Arc::downgrade(self), broken.clone());
+            let on_message = Arc::downgrade(self);
+            let on_broken = broken.clone();
             let on_message = move |channel: &str, message: &str| {
                 if let Some(subscriber) = on_message.upgrade() {
                     subscriber.receive(node, channel, message);

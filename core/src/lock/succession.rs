@@ -108,7 +108,9 @@ async fn has_listener(driver: &Driver, keys: &Arc<[Keys]>, channel: &str) -> boo
 
 fn publishing(driver: &Driver, keys: &Arc<[Keys]>, channel: &str, message: &str) -> FanOut {
     let patience = driver.options.node_timeout(driver.options.ttl);
-    let (keys, channel, message) = (Arc::clone(keys), channel.into(), message.into());
+    let keys = Arc::clone(keys);
+    let channel = channel.into();
+    let message = message.into();
     driver.broadcast(Request::Publish { keys, channel, message }, clock::now(), patience)
 }
 
@@ -122,7 +124,8 @@ pub(crate) async fn hand_over(
     term: Term,
     mut caller: oneshot::Sender<Result<bool>>,
 ) {
-    let (driver, keys) = (Arc::clone(held.driver()), Arc::clone(&held.grant.subject.keys));
+    let driver = Arc::clone(held.driver());
+    let keys = Arc::clone(&held.grant.subject.keys);
     let resource = held.grant.resources.first().map(String::as_str).unwrap_or_default();
     let channel = candidate_channel(&driver.options.key_prefix, resource, &successor);
     // No key of the detached lease expires before this, unless `max_hold` ends the lease first.
@@ -176,7 +179,8 @@ async fn transfer(
     text: &str,
     kept_until: Moment,
 ) -> bool {
-    let (keys, fence) = (&held.grant.subject.keys, held.grant.fence);
+    let keys = &held.grant.subject.keys;
+    let fence = held.grant.fence;
     let (mut delay, longest) = LOOK_DELAY;
     publish(driver, keys, channel, text);
     let mut sent = clock::now();

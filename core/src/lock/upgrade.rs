@@ -70,7 +70,8 @@ impl Upgrading {
 
 impl Drop for Upgrading {
     fn drop(&mut self) {
-        let (held, renewer) = (Arc::clone(&self.held), Arc::clone(&self.renewer));
+        let held = Arc::clone(&self.held);
+        let renewer = Arc::clone(&self.renewer);
         let Some(subject) = self.undecided.take() else { return held.end_upgrade(&renewer) };
         // The renewal of a lease goes on when it has its keys again.
         let undoing = Self { held, renewer, undecided: None };
@@ -94,7 +95,8 @@ pub(crate) async fn upgrade(
 
 fn start(held: &HeldLease) -> Result<RunningRound> {
     let driver = held.driver();
-    let (subject, term) = (held.subject(), held.grant.term);
+    let subject = held.subject();
+    let term = held.grant.term;
     let keys: Arc<[Keys]> = subject.keys.iter().map(upgraded).collect();
     // The lease relies on what GIVE BACK restores, so that does not depend on a node's wall clock.
     let given = Given { token: Arc::new(subject.token.clone()), until: u64::MAX, within: term.ttl };
@@ -117,7 +119,8 @@ fn upgraded(keys: &Keys) -> Keys {
 
 async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Option<Lease>> {
     upgrading.undecided = Some(Arc::clone(&round.subject));
-    let (held, renewer) = (Arc::clone(&upgrading.held), Arc::clone(&upgrading.renewer));
+    let held = Arc::clone(&upgrading.held);
+    let renewer = Arc::clone(&upgrading.renewer);
     let driver = Arc::clone(held.driver());
     let outcome = tokio::select! {
         biased;
@@ -180,7 +183,8 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
 async fn give_back(held: &HeldLease, subject: Arc<Subject>) {
     #[cfg(test)]
     crate::lock::steps::finished(&subject);
-    let (driver, request) = (held.driver(), Request::GiveBack(Arc::clone(&subject)));
+    let driver = held.driver();
+    let request = Request::GiveBack(Arc::clone(&subject));
     let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
     let upgrade = FailedUpgrade(subject);
     held.footprint(|footprint| footprint.gives_back(upgrade.clone(), driver.quorum.all()));

@@ -114,7 +114,8 @@ impl Waiters {
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
         let retry_now = Arc::new(Notify::new());
-        let (report, turn_sender) = (RoundReport::default(), Some(sender));
+        let report = RoundReport::default();
+        let turn_sender = Some(sender);
         let waiter =
             Waiter { arrived, turn: turn_sender, report, retry_now: Arc::clone(&retry_now) };
         let (number, is_first) = {
@@ -125,9 +126,13 @@ impl Waiters {
             }
             (number, is_first)
         };
-        let (waiters, keys) = (Arc::clone(self), Arc::clone(keys));
-        let (alive, round) = (Arc::new(()), Arc::new(()));
-        let (notifications, connections, joined_behind_others) = (None, None, !is_first);
+        let waiters = Arc::clone(self);
+        let keys = Arc::clone(keys);
+        let alive = Arc::new(());
+        let round = Arc::new(());
+        let notifications = None;
+        let connections = None;
+        let joined_behind_others = !is_first;
         Place {
             waiters,
             keys,

@@ -60,7 +60,8 @@ impl Node {
         if clock::now().since(before.at) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (node, link) = (Arc::clone(self), Arc::clone(link));
+        let node = Arc::clone(self);
+        let link = Arc::clone(link);
         runtime::detach_urgent(async move {
             sleep((link.latency() * USUAL_LATENCIES).max(SHORTEST_DOUBT)).await;
             if link.heard() == before {
@@ -233,12 +234,14 @@ impl Node {
     async fn open(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
         if let Target::Cluster(cluster) = &self.endpoint.target {
             let map = self.route(cluster, None).await?;
-            let (node, stale) = (Arc::downgrade(self), self.stale.subscribe());
+            let node = Arc::downgrade(self);
+            let stale = self.stale.subscribe();
             runtime::serve(move || keep_routing(Weak::clone(&node), stale.clone()));
             return Ok(LinkState::Routed(map));
         }
         let id = Arc::new(());
-        let (node, weak_id) = (Arc::downgrade(self), Arc::downgrade(&id));
+        let node = Arc::downgrade(self);
+        let weak_id = Arc::downgrade(&id);
         let on_broken = move || {
             let (Some(node), Some(id)) = (node.upgrade(), weak_id.upgrade()) else { return };
             let link = node.state.borrow().link().filter(|link| Arc::ptr_eq(&link.id, &id));
@@ -256,7 +259,8 @@ impl Node {
         let now = clock::now();
         let link = Arc::new(Link::new(connection, id, now, now.since(asked), owner));
         if self.guard.is_some() || link.connection.uses_sentinels() {
-            let (node, link) = (Arc::downgrade(self), Arc::downgrade(&link));
+            let node = Arc::downgrade(self);
+            let link = Arc::downgrade(&link);
             runtime::serve(move || keep_checking(Weak::clone(&node), Weak::clone(&link)));
         }
         Ok(LinkState::Up(link))
@@ -291,8 +295,10 @@ impl Node {
     /// Reports to the simulation what the restart guard is told.
     fn report_look(&self, info: Option<&ServerInfo>) {
         crate::runtime::machine::record(|| {
-            let (position, term) = (self.position, self.term.expect("there is a guard"));
-            let (guard, drift) = (term.ttl.as_nanos(), term.drift_factor);
+            let position = self.position;
+            let term = self.term.expect("there is a guard");
+            let guard = term.ttl.as_nanos();
+            let drift = term.drift_factor;
             let memory = info.map_or("", |info| &info.memory);
             let uptime = info.map_or(0, |info| info.uptime.as_nanos());
             format!("\"look\",{position},{memory:?},{uptime},{guard},{drift}")
@@ -324,7 +330,8 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
     }
     // The sentinels may have reported another master since they were queried, so check immediately.
     let uses_sentinels = link.upgrade().is_some_and(|link| link.connection.uses_sentinels());
-    let (mut pause, mut is_confirmed) = (uses_sentinels.then_some(Duration::ZERO), true);
+    let mut pause = uses_sentinels.then_some(Duration::ZERO);
+    let mut is_confirmed = true;
     while let Some(interval) = node.upgrade().map(|node| node.check_interval) {
         sleep(pause.take().unwrap_or(interval)).await;
         let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };

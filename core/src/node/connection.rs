@@ -104,7 +104,8 @@ impl NodeConnection {
             Some(_) => Vec::new(),
         };
         let introduced = hello.len();
-        let (hello, behind) = (hello.into_iter(), introduced + commands.len());
+        let hello = hello.into_iter();
+        let behind = introduced + commands.len();
         // TIME is last, so that the server's clock is as recent as possible when the reply arrives.
         let all: Vec<_> = hello.chain(commands).chain(info_commands()).collect();
         let replied = redis.connection.query(&all).await;

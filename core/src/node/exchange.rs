@@ -173,8 +173,13 @@ impl InFlight {
 
     /// Adds a request to `node`. Returns the sink for its answer.
     pub(crate) fn add(self: &Arc<Self>, node: Arc<dyn Peer>, request: Arc<Request>) -> ReplySink {
-        let (route, kept, state) = (None, None, RequestState::Open);
-        let (was_sent, in_order, is_repeated, has_sink) = (false, true, false, true);
+        let route = None;
+        let kept = None;
+        let state = RequestState::Open;
+        let was_sent = false;
+        let in_order = true;
+        let is_repeated = false;
+        let has_sink = true;
         let entries = &mut self.lock().entries;
         entries.push(RequestInFlight {
             node,

@@ -135,7 +135,9 @@ impl FanOut {
         let took = (was_sent && answered.is_some()).then(|| clock::now().since(self.sent));
         let answered =
             answered.unwrap_or_else(|| Err(Failure::timeout("no answer", self.patience, was_sent)));
-        let (began, route, position) = (self.began, route.as_ref(), node.position());
+        let began = self.began;
+        let route = route.as_ref();
+        let position = node.position();
         let patience = self.patience;
         let done = Done { request: &request, began, took, patience, route, answered };
         let answered = node.answered(done);

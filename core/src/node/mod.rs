@@ -261,7 +261,8 @@ impl Node {
         closing: &CancellationToken,
     ) -> Option<(Answered, bool)> {
         let (mut delay, longest) = RECONNECT_DELAY;
-        let (mut request, mut is_repeated) = (Arc::new(request), false);
+        let mut request = Arc::new(request);
+        let mut is_repeated = false;
         loop {
             let mut fan_out = FanOut::new(&self.deadlines, clock::now(), patience, 1);
             fan_out.send(self, &PackedRequest::from(Arc::clone(&request)));
@@ -323,8 +324,8 @@ impl Peer for Node {
             },
             _ => sink,
         };
-        let (unsent, packed_request) =
-            (Unsent::of(&self), PackedRequest::from(Arc::clone(&packed_request.request)));
+        let unsent = Unsent::of(&self);
+        let packed_request = PackedRequest::from(Arc::clone(&packed_request.request));
         let send = async move {
             let node = &unsent.0;
             let turn = node.turn.lock().await;

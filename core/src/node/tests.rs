@@ -48,7 +48,8 @@ fn votes_do_not_count_after_an_error_that_implies_lost_memory() {
         node.guard().unwrap().looked(clock::now(), Some(("memory", OLD)));
         let request = Request::Exists([Keys::new("", "r")].into());
         let vote = |answered| {
-            let (began, patience) = (clock::now(), Duration::ZERO);
+            let began = clock::now();
+            let patience = Duration::ZERO;
             let done =
                 Done { request: &request, began, took: None, patience, route: None, answered };
             Arc::clone(&node).answered(done)
@@ -135,7 +136,8 @@ fn a_request_is_given_up_if_the_server_never_knows_its_script() {
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let server = std::thread::spawn(move || {
         let (connection, _) = listener.accept().unwrap();
-        let (mut reader, mut writer) = (BufReader::new(&connection), &connection);
+        let mut reader = BufReader::new(&connection);
+        let mut writer = &connection;
         let mut scripts = 0;
         let mut line = String::new();
         let mut number = |reader: &mut BufReader<_>| {
@@ -165,7 +167,8 @@ fn a_request_is_given_up_if_the_server_never_knows_its_script() {
     });
     let endpoint = Endpoint::parse(1, &url).unwrap();
     let identities = Identities::new(vec![endpoint.address.clone()]);
-    let (deadlines, clocks) = (Arc::default(), Arc::new(Clocks::new(1)));
+    let deadlines = Arc::default();
+    let clocks = Arc::new(Clocks::new(1));
     let options = Options { connect_timeout: PATIENCE, ..Options::default() };
     let node = Node::new(endpoint, 0, &options, &identities, &deadlines, &clocks);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

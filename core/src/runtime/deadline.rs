@@ -51,7 +51,8 @@ impl Deadlines {
         });
         state.waiting.insert((at, id), waker.clone());
         if !state.is_running {
-            let (deadlines, sooner) = (Arc::downgrade(self), Arc::clone(&self.sooner));
+            let deadlines = Arc::downgrade(self);
+            let sooner = Arc::clone(&self.sooner);
             runtime::serve(move || run(Weak::clone(&deadlines), Arc::clone(&sooner)));
             state.is_running = true;
         } else if state.armed.is_none_or(|armed| at < armed || armed <= now) {

@@ -108,8 +108,8 @@ impl Executor {
     /// Whether the calling thread may do work that others wait for. If its priority is higher than
     /// that of the fallback driver, it also replaces the fallback driver.
     pub(crate) fn may_drive(self: &Arc<Self>) -> bool {
-        let (own, fallback) =
-            (Priority::of_this_thread(), Priority(self.priority.load(Ordering::Relaxed)));
+        let own = Priority::of_this_thread();
+        let fallback = Priority(self.priority.load(Ordering::Relaxed));
         if own < fallback {
             self.replace_fallback();
         }
@@ -271,7 +271,8 @@ fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 /// Runs tasks that are ready in batches, writes the requests of each batch together, and lets all
 /// services run after it.
 async fn run(mut tasks: UnboundedReceiver<Runnable>) {
-    let (mut received, mut batch) = (Vec::new(), VecDeque::new());
+    let mut received = Vec::new();
+    let mut batch = VecDeque::new();
     while !batch.is_empty() || tasks.recv_many(&mut received, BATCH).await > 0 {
         batch.extend(received.drain(..));
         let end = Instant::now() + SLICE;

@@ -39,7 +39,10 @@ pub fn url(text: &str) {
     shown(text);
     let mut parts = text.splitn(4, '\n');
     let mut part = || parts.next().unwrap_or_default();
-    let (user, before, after, rest) = (part(), part(), part(), part());
+    let user = part();
+    let before = part();
+    let after = part();
+    let rest = part();
     let password = format!("{before}{SECRET}{after}");
     let unix = format!("unix:///{rest}?user={user}&pass={password}");
     let mut urls = vec![
@@ -144,7 +147,8 @@ fn option_value(kind: u8, bytes: &[u8]) -> OptionValue {
         u64::from_le_bytes(bytes)
     };
     // `small` is likely to be within the range of an option.
-    let (any, small) = (|at| f64::from_bits(bits(at)), |at| (bits(at) % 1_000_000) as f64 / 1e3);
+    let any = |at| f64::from_bits(bits(at));
+    let small = |at| (bits(at) % 1_000_000) as f64 / 1e3;
     let pair = |one, other| OptionValue::List([one, other].map(OptionValue::Number).into());
     let text = || OptionValue::Text(String::from_utf8_lossy(bytes).into_owned());
     match kind % 10 {
@@ -226,7 +230,8 @@ fn can_be_held(ttl: Duration) {
     let options = Options { ttl, ..Options::default() };
     within_ranges(&options);
     let quorum = Quorum::over(1).expect("valid");
-    let (now, term) = (Moment::from_origin(Duration::from_secs(1)), options.term(ttl));
+    let now = Moment::from_origin(Duration::from_secs(1));
+    let term = options.term(ttl);
     let mut lease = Lease::new(quorum, NodeSet::from_iter([0]), 1, term.end(now), None);
     let extension = lease.extend(now, term).map(|extension| extension.term());
     assert!(extension.is_none_or(|extended| extended.ttl <= ttl));
@@ -445,7 +450,9 @@ pub(crate) fn requests() -> [Request; 18] {
     let keys: Arc<[Keys]> = [Keys::new("", "r"), Keys::new("", "s")].into();
     let subject = || Arc::new(Subject::new(Arc::clone(&keys), "t".into(), None));
     let shared = || Arc::new(Subject::new([Keys::new("", "r").shared()].into(), "t".into(), None));
-    let (ttl, turns, ticket) = (Duration::from_secs(1), Turns::default(), Some(1));
+    let ttl = Duration::from_secs(1);
+    let turns = Turns::default();
+    let ticket = Some(1);
     [
         Request::Acquire { subject: subject(), ttl, proposal: 1, ticket: None, turns },
         Request::Acquire { subject: subject(), ttl, proposal: 1, ticket, turns },

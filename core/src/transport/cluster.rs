@@ -168,7 +168,8 @@ mod tests {
 
     fn slots(ranges: i64) -> Value {
         let row = |number: i64| {
-            let (host, id) = (b"10.0.0.1".to_vec(), format!("id{number}").into_bytes());
+            let host = b"10.0.0.1".to_vec();
+            let id = format!("id{number}").into_bytes();
             let master = [Value::BulkString(host), Value::Int(6379), Value::BulkString(id)];
             let slot = Value::Int(number % i64::from(SLOTS));
             Value::Array(vec![slot.clone(), slot, Value::Array(master.into())])

@@ -260,7 +260,8 @@ impl<R: Receive> Connection<R> {
             return Err(recipient);
         }
         if !out.is_closed {
-            let (recipient, limit) = (Recipient::Nobody, limits::USUAL);
+            let recipient = Recipient::Nobody;
+            let limit = limits::USUAL;
             out.recipients.push_back(Awaited { recipient, limit });
             out.bytes.extend_from_slice(first);
         }
@@ -315,7 +316,8 @@ impl<R: Receive> Connection<R> {
         let send = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
             let packed = command.get_packed_command();
-            let (recipient, limit) = (Recipient::Caller(sender), limits::of_command(command));
+            let recipient = Recipient::Caller(sender);
+            let limit = limits::of_command(command);
             self.put(self.0.out(), &packed, Awaited { recipient, limit });
             reply
         };
@@ -406,8 +408,10 @@ impl<R: Receive> Shared<R> {
     /// is hidden, and exists in some versions only.
     async fn read(&self, mut socket: ReadHalf, mut attempt: Option<Attempt>) -> End {
         let mut buffer = Vec::with_capacity(CHUNK);
-        let (mut frame, mut decoder) = (Frame::default(), Decoder::new());
-        let (mut replies, mut recipients) = (Vec::new(), Vec::new());
+        let mut frame = Frame::default();
+        let mut decoder = Decoder::new();
+        let mut replies = Vec::new();
+        let mut recipients = Vec::new();
         loop {
             if buffer.len() == buffer.capacity() {
                 buffer.reserve(CHUNK);
@@ -479,7 +483,8 @@ impl<R: Receive> Shared<R> {
                 self.room.notify_waiters();
             }
             if let Some(words) = words {
-                let (code, detail) = (words.code().unwrap_or_default(), words.detail());
+                let code = words.code().unwrap_or_default();
+                let detail = words.detail();
                 let detail = limits::shortened(format!("{code} {}", detail.unwrap_or_default()));
                 let error = broken(io::Error::other(format!("{REFUSED}: {detail}")));
                 return End { error, words: Some(words) };

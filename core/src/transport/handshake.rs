@@ -97,7 +97,8 @@ pub(crate) fn info_commands() -> Vec<Cmd> {
 pub(crate) fn server_info(replies: Vec<Value>) -> Option<ServerInfo> {
     let mut replies = replies.into_iter();
     let mut section = || from_redis_value::<InfoDict>(replies.next()?).ok();
-    let (server, replication) = (section()?, section()?);
+    let server = section()?;
+    let replication = section()?;
     let time = replies.next().and_then(|reply| from_redis_value::<(u64, u64)>(reply).ok());
     let micros =
         |(seconds, micros): (u64, u64)| seconds.checked_mul(1_000_000)?.checked_add(micros);

@@ -87,7 +87,8 @@ fn in_order(mut addresses: Vec<SocketAddr>, Tried { good, bad }: Tried) -> Vec<S
     let begins_with_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) =
         addresses.into_iter().partition(|address| address.is_ipv6() == begins_with_v6);
-    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut first = first.into_iter();
+    let mut second = second.into_iter();
     let in_turn = std::iter::from_fn(|| Some([first.next(), second.next()]));
     in_turn.take_while(|pair| pair.iter().any(Option::is_some)).flatten().flatten().collect()
 }
@@ -123,7 +124,8 @@ mod tests {
             addresses.iter().map(|address| address.parse().expect("an address")).collect()
         };
         let [a, b, c] = ["[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1"];
-        let (x, y) = ("192.0.2.1:1", "192.0.2.2:1");
+        let x = "192.0.2.1:1";
+        let y = "192.0.2.2:1";
         for (found, good, bad, expected) in [
             (&[a, b, c, x, y][..], "", "", [a, x, b, y, c]),
             (&[a, b, c, x, y], "192.0.2.2", "", [y, a, x, b, c]),

@@ -103,7 +103,8 @@ impl Sentinels {
         let count = self.sentinels.len();
         let query = async |number: usize| (number, self.query(&self.sentinels[number]).await);
         let mut queries: FuturesUnordered<_> = (0..count).map(query).collect();
-        let (mut reports, mut reasons) = (vec![None; count], Vec::new());
+        let mut reports = vec![None; count];
+        let mut reasons = Vec::new();
         loop {
             let named = elect(&reports, current);
             let next = match named {
@@ -123,7 +124,9 @@ impl Sentinels {
                 (_, Err(reason)) => reasons.push(reason),
             }
         }
-        let (failed, needed, reasons) = (reasons.len(), majority(count), reasons.join("; "));
+        let failed = reasons.len();
+        let needed = majority(count);
+        let reasons = reasons.join("; ");
         Err(match count {
             1 => reasons,
             _ => format!("{failed} of {count} sentinels named no master, {needed} must: {reasons}"),
@@ -143,7 +146,8 @@ impl Sentinels {
                 commands.push(redis::cmd("SENTINEL").arg(name).arg(&self.service).to_owned());
             }
             let mut replies = connection.query(&commands).await?;
-            let (address, master) = (replies.pop(), replies.pop());
+            let address = replies.pop();
+            let master = replies.pop();
             for reply in replies {
                 reply.extract_error()?;
             }
@@ -168,7 +172,8 @@ impl Sentinels {
 
     async fn connect_to<R: Receive>(&self, named: Named) -> Result<Master<R>, Failure> {
         let Named { place, age, .. } = named;
-        let (login, tls) = (self.login.clone(), self.tls.clone());
+        let login = self.login.clone();
+        let tls = self.tls.clone();
         let server = Server { place, login, tls, is_discovered: true };
         let connection = open(&server).await?;
         let replied = connection.query(&[redis::cmd("ROLE")]).await;

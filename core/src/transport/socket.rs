@@ -110,7 +110,8 @@ async fn tcp(host: &str, port: u16) -> io::Result<(TcpStream, Option<Attempt>)> 
 /// accepted within [`NEXT_ADDRESS`]. Returns the last error if all fail.
 async fn first_of(addresses: &[SocketAddr]) -> io::Result<(SocketAddr, TcpStream)> {
     let connect = |address: SocketAddr| async move { (address, TcpStream::connect(address).await) };
-    let (mut left, mut connecting) = (addresses.iter(), FuturesUnordered::new());
+    let mut left = addresses.iter();
+    let mut connecting = FuturesUnordered::new();
     loop {
         connecting.extend(left.next().copied().map(connect));
         let pause = async {

@@ -72,10 +72,12 @@ impl Subscription {
             // that ran the script counts.
             Target::Cluster(cluster) => {
                 let shards = cluster.masters(&[]).boxed().await?;
-                let (on_message, on_broken) = (Arc::new(on_message), Arc::new(on_broken));
+                let on_message = Arc::new(on_message);
+                let on_broken = Arc::new(on_broken);
                 let listening = shards.into_iter().map(async |shard| {
                     let connection = open(&cluster.server(shard.place.clone())).await?;
-                    let (on_message, on_broken) = (Arc::clone(&on_message), Arc::clone(&on_broken));
+                    let on_message = Arc::clone(&on_message);
+                    let on_broken = Arc::clone(&on_broken);
                     let notifications = channel.to_owned();
                     let on_message = move |channel: &str, message: &str| {
                         let lock = notification(message).filter(|_| channel == notifications);
@@ -130,14 +132,16 @@ impl Local {
     async fn subscribe(&self, channel: &str) -> Result<(), Failure> {
         let alive = Arc::new(());
         let listener = Arc::downgrade(&alive);
-        let (on_message, own) = (Arc::clone(&self.on_message), channel.to_owned());
+        let on_message = Arc::clone(&self.on_message);
+        let own = channel.to_owned();
         match &self.connection {
             LocalConnection::Memory(connection) => {
                 let listen = move |message: &str| {
                     let listens = listener.strong_count() > 0;
                     if listens && !message.is_empty() {
                         // The node is locked here, and the recipient locks what it has.
-                        let (on_message, own) = (Arc::clone(&on_message), own.clone());
+                        let on_message = Arc::clone(&on_message);
+                        let own = own.clone();
                         let message = message.to_owned();
                         runtime::detach(async move { on_message(&own, &message) });
                     }

@@ -47,7 +47,8 @@ fn start(flood: Flood) -> (String, Arc<Seen>) {
     let for_thread = Arc::clone(&seen);
     thread::spawn(move || {
         for connection in listener.incoming() {
-            let (flood, seen) = (flood.clone(), Arc::clone(&for_thread));
+            let flood = flood.clone();
+            let seen = Arc::clone(&for_thread);
             if seen.is_over.load(Ordering::Relaxed) {
                 return;
             }
@@ -172,11 +173,13 @@ fn a_flood_of_messages_takes_little_memory() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let sent = Arc::new(AtomicUsize::new(0));
-    let (counter, is_over) = (Arc::clone(&sent), Arc::new(AtomicBool::new(false)));
+    let counter = Arc::clone(&sent);
+    let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     thread::spawn(move || {
         for connection in listener.incoming() {
-            let (counter, over) = (Arc::clone(&counter), Arc::clone(&over));
+            let counter = Arc::clone(&counter);
+            let over = Arc::clone(&over);
             thread::spawn(move || flood_subscriber(&connection?, &counter, &over));
         }
     });

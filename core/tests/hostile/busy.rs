@@ -27,7 +27,8 @@ fn thousands_of_operations_delay_no_renewal() {
     let client = client(&servers.urls, TTL);
     let lease = acquire(&client.lock("held"));
     let is_over = Arc::new(AtomicBool::new(false));
-    let (busy, over) = (client.clone(), Arc::clone(&is_over));
+    let busy = client.clone();
+    let over = Arc::clone(&is_over);
     let callers = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

@@ -81,8 +81,9 @@ fn a_callback_that_panics_harms_no_other_lease() {
         "max_hold",
         &quorlock::OptionValue::Number(TTL.as_secs_f64()),
     );
-    let (ends, taken, kept) =
-        (acquire(&short), acquire(&client.lock("taken")), acquire(&client.lock("kept")));
+    let ends = acquire(&short);
+    let taken = acquire(&client.lock("taken"));
+    let kept = acquire(&client.lock("kept"));
     let called = Arc::new(AtomicUsize::new(0));
     for lease in [&ends, &taken] {
         let called = Arc::clone(&called);
@@ -116,7 +117,8 @@ impl Wake for PanickingWaker {
 fn a_waker_that_panics_harms_no_other_lease() {
     let servers = Servers::start(3);
     let client = client(&servers.urls, TTL);
-    let (taken, kept) = (acquire(&client.lock("taken")), acquire(&client.lock("kept")));
+    let taken = acquire(&client.lock("taken"));
+    let kept = acquire(&client.lock("kept"));
     let waker = Arc::new(PanickingWaker(AtomicUsize::new(0)));
     let mut lost = pin!(taken.lost());
     let polled = lost.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&waker))));

@@ -29,7 +29,8 @@ fn a_nice_waiter_on_a_busy_processor_costs_no_lease() {
     use_one_processor();
     let client = client(&servers.urls, TTL);
     let lease = acquire(&client.lock("held"));
-    let (is_over, lock) = (Arc::new(AtomicBool::new(false)), client.lock("held").wait_forever());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let lock = client.lock("held").wait_forever();
     let waiter = thread::spawn(move || {
         nice(19).unwrap();
         lock.acquire().block_for(10 * TTL)

@@ -40,7 +40,8 @@ fn wait_for_token(servers: &Servers, key: &str, token: &str) {
 #[test]
 fn adopter_continues_the_lease_with_a_larger_fence() {
     let servers = Servers::start(3);
-    let (giving, adopting) = (client(&servers), client(&servers));
+    let giving = client(&servers);
+    let adopting = client(&servers);
     for resources in [&["r"][..], &["b", "a", "c"]] {
         let lease = wait(giving.lock(resources).acquire()).unwrap();
         let lost = lease.lost();
@@ -278,7 +279,8 @@ fn detached_lease_outlives_its_handle_and_its_client() {
     let giver = client(&servers);
     let lease = wait(giver.lock("r").acquire()).unwrap();
     wait_for_token(&servers, "r", lease.token());
-    let (text, token) = (detach(&lease), lease.token().to_owned());
+    let text = detach(&lease);
+    let token = lease.token().to_owned();
     drop(lease);
     wait(giver.close());
     wait_for_token(&servers, "r", &token);

@@ -25,7 +25,8 @@ impl Setups {
     /// Returns the URLs of a case, and the names of the servers in them. Returns the reason as an error if
     /// this machine cannot run one of the servers.
     fn nodes(&mut self, case: &Value) -> Result<(Vec<String>, Vec<String>), String> {
-        let (mut urls, mut names) = (Vec::new(), Vec::new());
+        let mut urls = Vec::new();
+        let mut names = Vec::new();
         for url in texts(case, "nodes") {
             let mut parts = url.split('{');
             let mut filled = parts.next().unwrap().to_owned();
@@ -91,7 +92,8 @@ fn locks_work_over_every_kind_of_connection() {
 fn use_lock(nodes: &ClientBuilder, case: &Value, flush: impl Fn()) {
     let resource = case["what"].as_str().unwrap();
     let builder = nodes.clone().ttl(NEVER).wait(NEVER).retry_delay(NEVER, NEVER);
-    let (holder, other) = (builder.clone().build().unwrap(), builder.build().unwrap());
+    let holder = builder.clone().build().unwrap();
+    let other = builder.build().unwrap();
     let lease = wait(holder.lock(resource).acquire()).unwrap();
     assert!(wait(other.lock(resource).locked()).unwrap());
     let refused = wait(other.lock(resource).wait(NOW).acquire()).unwrap_err();

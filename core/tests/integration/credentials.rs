@@ -51,7 +51,8 @@ impl Vault {
     fn client(&self, urls: &[String]) -> Client {
         let vault = Arc::clone(&self.0);
         let credentials = move |address: &str| {
-            let (vault, address) = (Arc::clone(&vault), address.to_owned());
+            let vault = Arc::clone(&vault);
+            let address = address.to_owned();
             async move {
                 // Takes a while, like a request to another service.
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -80,7 +81,8 @@ fn try_acquire(client: &Client) -> quorlock::Result<u64> {
 /// Uses a lock with a waiter, rotates the password, and uses the lock again.
 fn rotate_passwords(servers: &Servers, urls: &[String]) {
     let vault = Vault::new();
-    let (client, other) = (vault.client(urls), vault.client(urls));
+    let client = vault.client(urls);
+    let other = vault.client(urls);
     let use_locks = || {
         let lease = wait(client.lock("r").acquire()).unwrap();
         let waiting = other.lock("r").wait(TIMEOUT).acquire();

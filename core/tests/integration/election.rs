@@ -203,7 +203,8 @@ fn outage_is_no_end_of_a_candidacy() {
 
     // Closing the client ends it.
     let waiting = client.elect("r").next();
-    let (watching, mut last) = (client.watch("r"), lease.fence());
+    let watching = client.watch("r");
+    let mut last = lease.fence();
     last += 1;
     let observing = watching.after(last);
     wait(client.close());
@@ -305,18 +306,21 @@ async fn run_campaigns_again_after_a_loss() {
     let ttl = Duration::from_secs(3);
     let client = Client::builder().nodes(&servers.urls).ttl(ttl).build().unwrap();
     let election = client.elect("r");
-    let (times, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let times = Arc::new(AtomicUsize::new(0));
+    let dropped = Arc::new(AtomicUsize::new(0));
     struct Dropped(Arc<AtomicUsize>);
     impl Drop for Dropped {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
-    let (led, ends) = (Arc::clone(&times), Arc::clone(&dropped));
+    let led = Arc::clone(&times);
+    let ends = Arc::clone(&dropped);
     // On a runtime with several threads, too.
     let leading = tokio::spawn(async move {
         let lead = |lease: Arc<Lease>| {
-            let (led, end) = (Arc::clone(&led), Dropped(Arc::clone(&ends)));
+            let led = Arc::clone(&led);
+            let end = Dropped(Arc::clone(&ends));
             async move {
                 let _end = end;
                 if led.fetch_add(1, Ordering::SeqCst) < 2 {

@@ -60,8 +60,8 @@ fn mislead(servers: &Servers, sentinel: usize, other: &Servers) {
 /// The stale sentinel behaves like one that was partitioned during a failover.
 #[test]
 fn a_stale_sentinel_that_answers_first_is_outvoted() {
-    let (servers, stale) =
-        (Servers::start_with(json!({"start_sentinel": true})), Servers::start(1));
+    let servers = Servers::start_with(json!({"start_sentinel": true}));
+    let stale = Servers::start(1);
     servers.ask(json!({"kill": 0}));
     assert_eq!(servers.ask(json!({"fail_over": true})), 1);
     mislead(&servers, 2, &stale);
@@ -80,8 +80,8 @@ fn a_stale_sentinel_that_answers_first_is_outvoted() {
 
 #[test]
 fn the_master_is_the_one_that_a_majority_of_sentinels_names() {
-    let (servers, other) =
-        (Servers::start_with(json!({"start_sentinel": true})), Servers::start(1));
+    let servers = Servers::start_with(json!({"start_sentinel": true}));
+    let other = Servers::start(1);
     let url = format!("redis-sentinel://{}/orders", field(&servers, 0, "seeds"));
     let builder = Client::builder().nodes([url]).wait(NOW).connect_timeout(TIMEOUT / 4);
     // The client asks the sentinels for the master's address once a second.

@@ -196,7 +196,8 @@ fn connections_cut_while_idle_cost_no_error() {
 #[test]
 fn a_node_that_connects_late_is_used_at_once() {
     let servers = Servers::start(5);
-    let (late, slow) = (servers.proxy(4), servers.proxy(3));
+    let late = servers.proxy(4);
+    let slow = servers.proxy(3);
     let urls = servers.urls[..3].iter().chain([&slow.url, &late.url]);
     let builder = Client::builder().nodes(urls).ttl(LONG).node_timeout(Duration::from_secs(4));
     let client = builder.connect_timeout(Duration::from_secs(20)).build().unwrap();

@@ -158,7 +158,8 @@ async fn any_executor_can_await() {
 fn memory_nodes_expire_and_are_shared_by_name() {
     let nodes = ["memory://forms-1", "memory://forms-2", "memory://forms-3"];
     let open = || Client::builder().nodes(nodes).wait(Duration::ZERO).build().unwrap();
-    let (first, second) = (open(), open());
+    let first = open();
+    let second = open();
     let lock = first.lock("r").ttl(Duration::from_millis(200)).auto_extend(false);
     let lease = wait(lock.acquire()).unwrap();
     let error = wait(second.lock("r").acquire()).unwrap_err();

@@ -209,7 +209,8 @@ fn wait_until_idle(servers: &Servers) {
         };
         (0..servers.urls.len()).flat_map(of_server).collect()
     };
-    let (mut before, mut unchanged) = (connected(), 0);
+    let mut before = connected();
+    let mut unchanged = 0;
     wait_until("no client connects any more", || {
         thread::sleep(Duration::from_millis(20));
         let now = connected();

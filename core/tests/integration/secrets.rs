@@ -37,7 +37,8 @@ fn urls() -> Vec<String> {
 
 #[test]
 fn no_url_shows_its_secrets() {
-    let (mut good, mut bad) = (0, 0);
+    let mut good = 0;
+    let mut bad = 0;
     for url in urls() {
         for nodes in [vec![&*url], vec!["redis://127.0.0.1:2", &url], vec![&*url, &url]] {
             let builder = Client::builder().nodes(nodes);
@@ -80,7 +81,8 @@ fn nodes_that_refuse_show_no_secrets() {
 fn each_resource_name_is_a_key_of_its_own() {
     let servers = Servers::start(1);
     let client = |wait| Client::builder().nodes(&servers.urls).wait(wait).build().unwrap();
-    let (first, second) = (client(TIMEOUT), client(Duration::ZERO));
+    let first = client(TIMEOUT);
+    let second = client(Duration::ZERO);
     servers.command(0, &["SET", "other", "kept"]);
     let mut names = texts(&read("names"));
     names.push("x".repeat(8_192));

@@ -48,7 +48,8 @@ fn wait_for_waiters(servers: &Servers, count: u64) {
 #[test]
 fn as_many_permits_are_held_as_the_limit_allows() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     for limit in [1, 2, 3, 20] {
         let semaphores = [one.semaphore("s", limit), two.semaphore("s", limit)];
         let mut leases: Vec<_> =
@@ -60,7 +61,8 @@ fn as_many_permits_are_held_as_the_limit_allows() {
         assert_eq!(error.code(), ErrorCode::Timeout);
         assert!(error.message().contains(&format!("its limit is {limit}")), "{error}");
         let lease = leases.pop().unwrap();
-        let (slot, fence) = (lease.only_slot().unwrap(), lease.fence());
+        let slot = lease.only_slot().unwrap();
+        let fence = lease.fence();
         assert!(lease.is_valid() && wait(lease.extend(None)).is_ok() && wait(lease.release()));
         let next = try_acquire(&semaphores[1]).unwrap();
         assert_eq!(next.only_slot().unwrap(), slot);
@@ -99,7 +101,8 @@ fn permits_are_granted_all_or_none() {
 #[test]
 fn waiter_for_several_permits_is_not_overtaken() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let semaphore = one.semaphore("s", 3);
     let mut held: Vec<_> = (0..3).map(|_| acquire(&semaphore)).collect();
     let served = Mutex::new(Vec::new());
@@ -134,7 +137,8 @@ fn waiter_for_several_permits_is_not_overtaken() {
 #[test]
 fn release_notifies_the_next_waiter_with_the_slot() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let patient = patient(&servers);
     let mut held: BTreeMap<_, _> = (0..4)
         .map(|turn| acquire(&[&one, &two][turn % 2].semaphore("s", 4)))
@@ -218,11 +222,13 @@ fn winner_leaves_the_queue_of_a_node_that_refused_it() {
 #[test]
 fn permits_are_granted_in_order_without_an_index() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let nodes = 0..servers.urls.len();
     // A key of another program: quorlock must neither change it nor make it expire.
     nodes.clone().for_each(|node| drop(servers.command(node, &["SET", "{s}:permits", "mine"])));
-    let (single, several) = (one.semaphore("s", 2), two.semaphore("s", 2).permits(2));
+    let single = one.semaphore("s", 2);
+    let several = two.semaphore("s", 2).permits(2);
     let lease = acquire(&single);
     assert_eq!(lease.slots().len(), 1);
     thread::scope(|scope| {
@@ -250,7 +256,8 @@ fn foreign_members_of_the_index_do_no_harm() {
         }
     }
     for _ in 0..3 {
-        let (one, two) = (acquire(&client.semaphore("s", 2)), acquire(&client.semaphore("s", 2)));
+        let one = acquire(&client.semaphore("s", 2));
+        let two = acquire(&client.semaphore("s", 2));
         assert!(try_acquire(&client.semaphore("s", 2)).is_none());
         assert!(wait(one.release()) && wait(two.release()));
         assert_eq!(servers.command(0, &["EXISTS", "{s}:permit:0", "{s}:permit:1"]), json!(0));
@@ -276,12 +283,17 @@ fn client_with_a_larger_limit_does_not_wait_behind_its_own_smaller_one() {
 fn contenders_never_hold_more_than_the_limit() {
     let servers = Servers::start(3);
     let clients: Vec<_> = (0..4).map(|_| client(&servers)).collect();
-    let (held, most, done) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    let held = AtomicU32::new(0);
+    let most = AtomicU32::new(0);
+    let done = AtomicU32::new(0);
     let used: Vec<_> = (0..3).map(|_| AtomicU32::new(0)).collect();
     thread::scope(|scope| {
         for number in 0..16 {
             let semaphore = clients[number % 4].semaphore("s", 3).permits(1 + number as u32 % 2);
-            let (held, most, done, used) = (&held, &most, &done, &used);
+            let held = &held;
+            let most = &most;
+            let done = &done;
+            let used = &used;
             scope.spawn(move || {
                 for _ in 0..20 {
                     let lease = acquire(&semaphore);
@@ -313,7 +325,8 @@ fn contenders_never_hold_more_than_the_limit() {
 fn permit_of_a_holder_that_is_gone_is_free_after_its_ttl() {
     let servers = Servers::start(3);
     let client = client(&servers);
-    let (short, long) = (client.semaphore("s", 2), client.semaphore("s", 2));
+    let short = client.semaphore("s", 2);
+    let long = client.semaphore("s", 2);
     let lost = acquire(&short.ttl(Duration::from_secs(3)).auto_extend(false));
     let held = acquire(&long);
     let slot = lost.only_slot().unwrap();
@@ -345,7 +358,8 @@ fn permit_is_repaired_on_a_node_that_lost_everything() {
 #[test]
 fn lease_is_handed_over_with_its_slots() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let lease = acquire(&one.semaphore("s", 4).permits(2));
     let other = acquire(&two.semaphore("s", 4).permits(2));
     let text = wait(lease.detach(LONG)).unwrap().into_text();
@@ -360,7 +374,8 @@ fn lease_is_handed_over_with_its_slots() {
 #[test]
 fn adopted_permit_is_free_when_the_lease_of_the_adopter_ends() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     // Not before the ttl of the giver, if the nodes remembered that.
     let lease = acquire(&one.semaphore("s", 1).ttl(10 * LONG));
     let text = wait(lease.detach(LONG)).unwrap().into_text();
@@ -384,7 +399,8 @@ fn kept_permit_is_free_when_its_time_is_over() {
 fn larger_limit_is_in_force_while_it_is_used() {
     let servers = Servers::start(3);
     let client = client(&servers);
-    let (small, large) = (client.semaphore("s", 2), client.semaphore("s", 4));
+    let small = client.semaphore("s", 2);
+    let large = client.semaphore("s", 4);
     let all: Vec<_> = (0..4).map(|_| acquire(&large)).collect();
     for server in 0..servers.urls.len() {
         servers.command(server, &["DEL", "{s}:permits"]);

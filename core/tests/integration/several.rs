@@ -31,7 +31,8 @@ fn have(servers: &Servers, expected: &[&str]) -> bool {
 #[test]
 fn resources_are_accepted_in_many_forms() {
     let client = Client::builder().nodes(["memory://several-forms"]).build().unwrap();
-    let (text, list) = ("r".to_owned(), vec!["r".to_owned(), "s".to_owned()]);
+    let text = "r".to_owned();
+    let list = vec!["r".to_owned(), "s".to_owned()];
     for lock in [client.lock("r"), client.lock(&text), client.lock(text.clone())] {
         assert_eq!(lock.resources(), ["r"]);
     }
@@ -136,7 +137,8 @@ fn clients_with_opposite_orders_neither_deadlock_nor_overlap() {
     let orders: [&[&str]; 4] = [&["a", "b"], &["b", "a"], &["b", "c"], &["c", "b", "a"]];
     thread::scope(|scope| {
         for resources in orders {
-            let (client, state) = (client(&servers), &state);
+            let client = client(&servers);
+            let state = &state;
             scope.spawn(move || {
                 for _ in 0..50 {
                     let lease = wait(client.lock(resources).acquire()).unwrap();

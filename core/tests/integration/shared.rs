@@ -32,7 +32,8 @@ fn is_free(lock: Lock) -> bool {
 #[test]
 fn readers_share_and_writers_do_not() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let first = acquire(one.lock("r").shared());
     let second = acquire(two.lock("r").shared());
     let third = acquire(one.lock("r").shared());
@@ -127,7 +128,8 @@ fn reader_is_repaired_on_a_node_that_lost_it() {
 #[test]
 fn writer_waits_for_the_readers_before_it_and_goes_before_later_ones() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let reader = acquire(one.lock("r").shared());
     let order = std::sync::Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -206,7 +208,8 @@ fn many_readers_and_writers_of_one_client_take_turns() {
     let state = std::sync::Mutex::new((0_u32, 0_u32));
     thread::scope(|scope| {
         for number in 0..16 {
-            let (client, state) = (&clients[number % 2], &state);
+            let client = &clients[number % 2];
+            let state = &state;
             scope.spawn(move || {
                 for _ in 0..20 {
                     let is_reader = number % 4 != 0;
@@ -234,7 +237,8 @@ fn many_readers_and_writers_of_one_client_take_turns() {
 #[test]
 fn downgraded_lease_lets_readers_in_and_keeps_writers_out() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let lease = acquire(one.lock("r"));
     assert!(!is_free(two.lock("r").shared()));
     wait(lease.downgrade()).unwrap();
@@ -252,7 +256,8 @@ fn downgraded_lease_lets_readers_in_and_keeps_writers_out() {
 #[test]
 fn downgrade_notifies_the_readers_that_wait() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let lease = acquire(one.lock("r"));
     let waiting = two.lock("r").shared().acquire();
     let all = || (0..3).all(|server| servers.command(server, &["ZCARD", "{r}:queue"]) == 1);
@@ -286,7 +291,8 @@ fn downgrade_reaches_a_node_that_was_away() {
 #[test]
 fn only_reader_is_upgraded() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let reader = acquire(one.lock("r").shared());
     let other = acquire(two.lock("r").shared());
     assert!(wait(reader.try_upgrade()).unwrap().is_none(), "another client reads");
@@ -309,7 +315,8 @@ fn only_reader_is_upgraded() {
 #[test]
 fn failed_upgrade_leaves_the_reader_on_all_nodes() {
     let servers = Servers::start(3);
-    let (one, two) = (client(&servers), client(&servers));
+    let one = client(&servers);
+    let two = client(&servers);
     let reader = acquire(one.lock(["r", "s"]).shared_for("r"));
     let other = acquire(two.lock("r").shared());
     let shares = |server| servers.command(server, &["ZCARD", "{r}:shared"]);
@@ -398,8 +405,10 @@ fn loss_during_an_upgrade_is_reported_when_the_lease_ends() {
     let servers = Servers::start(3);
     let builder = Client::builder().nodes(&servers.urls).ttl(Duration::from_secs(3));
     let client = builder.auto_extend(false).node_timeout(TIMEOUT).build().unwrap();
-    let (lease, other) = (client.lock("r").shared(), client.lock("r").shared());
-    let (lease, _other) = (acquire(lease), acquire(other.ttl(LONG)));
+    let lease = client.lock("r").shared();
+    let other = client.lock("r").shared();
+    let lease = acquire(lease);
+    let _other = acquire(other.ttl(LONG));
     servers.ask(json!({ "freeze": 2 }));
     let _upgrading = lease.try_upgrade();
     assert_eq!(wait(lease.lost()).unwrap().code(), ErrorCode::LeaseLost);
@@ -433,7 +442,8 @@ fn refused_upgrade_changes_nothing() {
             servers.ask(json!({ "freeze": 2 }));
         }
         let nodes = |key| up.clone().map(|at| servers.command(at, &["PTTL", key])).collect();
-        let (end, stored) = (reader.remaining(), up.clone().map(share).collect::<Vec<_>>());
+        let end = reader.remaining();
+        let stored = up.clone().map(share).collect::<Vec<_>>();
         for _ in 0..3 {
             assert!(wait(reader.try_upgrade()).unwrap().is_none(), "another client reads");
         }

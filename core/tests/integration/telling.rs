@@ -30,7 +30,8 @@ impl Recorder {
     fn begin_at(level: u8) -> Self {
         let own = Arc::new(OnceLock::<Weak<Listener>>::new());
         let records = Arc::<Mutex<Vec<_>>>::default();
-        let (listening, taken) = (Arc::clone(&own), Arc::clone(&records));
+        let listening = Arc::clone(&own);
+        let taken = Arc::clone(&records);
         let listener = Listener::new(move || {
             if let Some(listener) = listening.get().and_then(Weak::upgrade) {
                 taken.lock().unwrap().extend(listener.take());
@@ -152,7 +153,8 @@ fn an_abandoned_lease_is_not_released_and_expires_with_a_warning() {
     let lock = client.lock("abandoned").wait(NOW);
     let short = lock.clone().ttl(Duration::from_secs(5));
     let lease = wait(short.acquire()).unwrap();
-    let (fence, lost) = (lease.fence(), lease.lost());
+    let fence = lease.fence();
+    let lost = lease.lost();
     assert!(lease.abandon());
     assert!(!lease.abandon(), "it is abandoned already");
     drop(lease);
@@ -188,7 +190,8 @@ fn stats_count_how_leases_ended() {
     let acquire = |resource| wait(client.lock(resource).acquire()).unwrap();
     assert!(wait(acquire("released").release()));
     drop(acquire("left"));
-    let (abandoned, held) = (acquire("given-up"), acquire("held"));
+    let abandoned = acquire("given-up");
+    let held = acquire("held");
     assert!(abandoned.abandon());
     drop(abandoned);
     assert_eq!(ends(&client), [2, 0, 1, 0, 1]);
@@ -293,8 +296,10 @@ fn leases_belong_to_the_tokio_task_that_acquired_them() {
 
 #[test]
 fn a_listener_whose_wake_up_fails_is_woken_by_the_next_record() {
-    let (woken, works) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (counter, answer) = (Arc::clone(&woken), Arc::clone(&works));
+    let woken = Arc::new(AtomicUsize::new(0));
+    let works = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&woken);
+    let answer = Arc::clone(&works);
     let listener = Listener::new(move || {
         counter.fetch_add(1, Ordering::SeqCst);
         match answer.load(Ordering::SeqCst) {

@@ -36,7 +36,8 @@ fn a_lease_with_a_short_ttl_survives_a_long_body_with_few_renewals() {
     let before = scripts(&servers, 0);
     let began = Instant::now();
     hold(&lease, Duration::from_secs(4));
-    let (extensions, held) = (scripts(&servers, 0) - before, began.elapsed());
+    let extensions = scripts(&servers, 0) - before;
+    let held = began.elapsed();
     assert!(wait(lease.release()));
     let most = held.as_secs_f64() / (ttl.as_secs_f64() / 3.0) + 1.0;
     assert!(extensions as f64 <= most, "{extensions} extensions in {held:?}");
@@ -107,7 +108,8 @@ fn frozen_nodes_cannot_delay_the_loss_nor_undo_it() {
     hold(&lease, Duration::from_millis(3500));
     (0..3).for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
     // From here on no extension can be confirmed, so the end of the validity does not move.
-    let (reported, promised) = (mpsc::channel(), lease.remaining());
+    let reported = mpsc::channel();
+    let promised = lease.remaining();
     let began = Instant::now();
     lease.on_lost(move |loss| reported.0.send(loss.to_string()).unwrap());
     let after = lost_after(&lease, began);
@@ -147,7 +149,8 @@ fn survive_stuck_connections(is_busy: bool) {
     let servers = Servers::start(3);
     let proxies: Vec<_> = (0..3).map(|server| servers.proxy(server)).collect();
     let urls = proxies.iter().map(|proxy| proxy.url.clone());
-    let (ttl, connect_timeout) = (Duration::from_secs(9), Duration::from_secs(2));
+    let ttl = Duration::from_secs(9);
+    let connect_timeout = Duration::from_secs(2);
     let builder = Client::builder().nodes(urls).ttl(ttl).connect_timeout(connect_timeout);
     let client = builder.node_timeout(ttl).build().unwrap();
     let lease = wait(client.lock("r").acquire()).unwrap();

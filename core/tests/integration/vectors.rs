@@ -107,7 +107,8 @@ fn errors() {
 #[test]
 fn options() {
     for row in load("options").iter().filter(|row| row["typed"] != true) {
-        let (option, value) = (row["option"].as_str().unwrap(), &row["value"]);
+        let option = row["option"].as_str().unwrap();
+        let value = &row["value"];
         let builder = Client::builder().nodes(["memory://options"]);
         match row["in"].as_str() {
             Some("client") => {

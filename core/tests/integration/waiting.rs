@@ -83,7 +83,8 @@ fn memory_nodes_notify_waiters() {
         let builder = Client::builder().nodes(["memory://w1", "memory://w2", "memory://w3"]);
         builder.retry_delay(NEVER, NEVER).wait(NEVER).ttl(NEVER).build().unwrap()
     };
-    let (holder, waiter) = (client(), client());
+    let holder = client();
+    let waiter = client();
     for _ in 0..100 {
         let lease = wait(holder.lock("r").acquire()).unwrap();
         let waiting = waiter.lock("r").acquire();

@@ -82,7 +82,9 @@ fn restarted_nodes_do_not_vote_on_an_adoption() {
 fn adoption_waits_for_adopters_that_fail() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
-    let (giver, failing, adopter) = (client(&nodes), client(&nodes), client(&nodes));
+    let giver = client(&nodes);
+    let failing = client(&nodes);
+    let adopter = client(&nodes);
     assert!(done(acquire(&failing).unwrap().release()));
     assert!(done(acquire(&adopter).unwrap().release()));
     let text = detach(&acquire(&giver).unwrap(), TTL);
@@ -120,7 +122,8 @@ fn fail_to_adopt(nodes: &TestNodes, adopter: &Client, text: &str, ttl: Duration)
 fn failed_adoption_does_not_prolong_the_time_to_adopt() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
-    let (giver, adopter) = (client(&nodes), client(&nodes));
+    let giver = client(&nodes);
+    let adopter = client(&nodes);
     assert!(done(acquire(&adopter).unwrap().release()));
     let lease = done(giver.lock("r").ttl(MINUTE).acquire()).unwrap();
     let text = detach(&lease, MINUTE);
@@ -134,7 +137,8 @@ fn failed_adoption_does_not_prolong_the_time_to_adopt() {
 fn adoption_ends_when_too_few_of_the_nodes_that_may_vote_have_the_key() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
-    let (giver, adopter) = (client(&nodes), client(&nodes));
+    let giver = client(&nodes);
+    let adopter = client(&nodes);
     for client in [&giver, &adopter] {
         assert!(done(acquire(client).unwrap().release()));
     }

@@ -85,7 +85,8 @@ fn max_hold_limits_the_ttl_and_its_default_does_not() {
 fn advancing_ends_waits_and_leases_that_are_not_renewed() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
-    let (one, other) = (client(&nodes), client(&nodes));
+    let one = client(&nodes);
+    let other = client(&nodes);
     let lease = done(one.lock("r").auto_extend(false).acquire()).unwrap();
 
     let waiting = other.lock("r").wait(TTL / 2).acquire();
@@ -102,7 +103,8 @@ fn advancing_ends_waits_and_leases_that_are_not_renewed() {
 fn fast_forward_ends_every_wait() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
-    let (one, other) = (client(&nodes), client(&nodes));
+    let one = client(&nodes);
+    let other = client(&nodes);
     let lease = acquire(&one).unwrap();
     let flying = nodes.fast_forward().unwrap();
 
@@ -188,7 +190,8 @@ fn node_that_forgets_has_restarted() {
 fn deleted_key_loses_the_lease() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
-    let (one, other) = (client(&nodes), client(&nodes));
+    let one = client(&nodes);
+    let other = client(&nodes);
     let lease = acquire(&one).unwrap();
     let lost = lease.lost();
     nodes.delete_keys(["r"]);
@@ -239,7 +242,8 @@ fn doctor_waits_for_a_frozen_node() {
 #[test]
 fn names_are_fresh_and_dropped() {
     let _turn = turn();
-    let (one, other) = (TestNodes::new(2).unwrap(), TestNodes::new(2).unwrap());
+    let one = TestNodes::new(2).unwrap();
+    let other = TestNodes::new(2).unwrap();
     assert!(one.urls().iter().all(|url| !other.urls().contains(url)));
     assert_eq!(TestNodes::new(0).unwrap_err().code(), ErrorCode::Config);
     assert_eq!(TestNodes::new(33).unwrap_err().code(), ErrorCode::Config);

@@ -72,7 +72,8 @@ impl World {
 
     /// Detaches the client's lease.
     pub(super) fn detach(&mut self, number: usize) {
-        let (now, silent) = (self.now(number), self.silent(number));
+        let now = self.now(number);
+        let silent = self.silent(number);
         let Some(mut held) = self.clients[number].held.take() else { return };
         if held.lease.detach(now) && held.lease.is_valid(now) {
             self.wrong = Some("a lease is valid after it was detached");
@@ -276,7 +277,8 @@ impl World {
             let attempt = self.clients[number].attempt(token);
             match attempt.map(|attempt| attempt.votes[node]) {
                 Some(None) => {
-                    let (is_again, proposal) = (true, proposal);
+                    let is_again = true;
+                    let proposal = proposal;
                     let request = Request::Acquire { token, giver, mode, proposal, is_again };
                     self.send(number, node, request);
                 }
@@ -301,7 +303,8 @@ impl World {
         let Some(attempt) = self.clients[number].attempt(token) else { return };
         let Actions { raise, undo, outcome } = attempt.round.handle(now, event);
         let giver = attempt.giver.filter(|_| !attempt.round.has_won());
-        let (mode, was_decided) = (attempt.mode, attempt.decided.is_some());
+        let mode = attempt.mode;
+        let was_decided = attempt.decided.is_some();
         if event == Event::Abandon {
             attempt.decided = Some(Decided::Abandoned);
         } else if !undo.is_empty() && attempt.decided.is_none() {
@@ -344,7 +347,8 @@ impl World {
     fn won(&mut self, number: usize, token: Token, fence: u64, end: Moment) {
         let now = self.now(number);
         let Some(attempt) = self.clients[number].attempt(token) else { return };
-        let (giver, mode) = (attempt.giver, attempt.mode);
+        let giver = attempt.giver;
+        let mode = attempt.mode;
         if mode == LockMode::Upgraded {
             let held = self.clients[number].held.as_mut();
             if !held.is_some_and(|held| held.lease.upgraded(now)) {
@@ -397,7 +401,9 @@ impl World {
         let Some(extension) = held.lease.extend(now, scope.extension) else { return };
         *extensions_left -= 1;
         let number = *extensions_left;
-        let (token, mode, ttl) = (held.token, held.mode, extension.term().ttl);
+        let token = held.token;
+        let mode = held.mode;
+        let ttl = extension.term().ttl;
         let request = Request::Extend { token, mode, ttl, number };
         held.extending = Some(Extending {
             number,

@@ -73,7 +73,8 @@ pub(super) const WRITTEN: Happens = ("a writer follows a reader", |_, world| {
 pub(super) const SHARE_ENDS: Happens =
     ("the share of a reader ends while another reads", |_, world| {
         (0..NODES).any(|node| {
-            let (now, entry) = (world.node_now(node), &world.nodes[node].entry);
+            let now = world.node_now(node);
+            let entry = &world.nodes[node].entry;
             let stored = entry.stored_readers(now).map_or(&[][..], |(shares, _)| shares);
             entry.is_read(now) && stored.iter().any(|(_, until)| *until <= now)
         })
@@ -104,7 +105,8 @@ fn heal_meets_others(world: &World, is_read: bool) -> bool {
         let Some(Request::Heal { token, mode: LockMode::Shared, .. }) = link.up.first() else {
             return false;
         };
-        let (tokens, entry) = (world.tokens_on(node), &world.nodes[node].entry);
+        let tokens = world.tokens_on(node);
+        let entry = &world.nodes[node].entry;
         !tokens.is_empty()
             && !tokens.contains(token)
             && entry.is_read(world.node_now(node)) == is_read
@@ -138,7 +140,8 @@ pub(super) const UPGRADED: Happens =
 pub(super) const STILL_LONG: Happens =
     ("a lease is valid for longer than the term of its failed upgrade", |_, world| {
         world.clients.iter().enumerate().any(|(number, client)| {
-            let (now, held) = (world.now(number), client.held.as_ref());
+            let now = world.now(number);
+            let held = client.held.as_ref();
             held.is_some_and(|Held { lease, upgrades, .. }| {
                 let is_long = lease.is_valid(now) && lease.end() > TERM.end(now);
                 is_long && !lease.is_upgrading() && !upgrades.is_empty()
@@ -153,7 +156,8 @@ pub(super) const STUCK: Happens =
                 else {
                     return false;
                 };
-                let (now, entry) = (world.node_now(node), &world.nodes[node].entry);
+                let now = world.node_now(node);
+                let entry = &world.nodes[node].entry;
                 *mode == LockMode::Upgraded
                     && entry.reads_alone(now, giver)
                     && entry.expires_in(now) > Some(TERM.ttl)

@@ -132,7 +132,8 @@ impl World {
     fn win(mut self, up: NodeSet) -> bool {
         let now = Moment::from_origin(TERM.ttl);
         let mut round = Round::new(Self::quorum(), now, TERM);
-        let (token, proposal) = (u8::MAX, self.wall_clock());
+        let token = u8::MAX;
+        let proposal = self.wall_clock();
         for node in 0..NODES {
             let time = self.node_time(node);
             let entry = &mut self.nodes[node].entry;

@@ -275,7 +275,8 @@ impl World {
         self.clients[client].turns_left -= 1;
         self.arrived += 1;
         let calls = Calls::new(quorum(), NOW, Turns::new(DELAY));
-        let (number, called) = (self.arrived, [false; NODES]);
+        let number = self.arrived;
+        let called = [false; NODES];
         self.begin(client, Waiter { number, calls, called });
     }
 
@@ -289,7 +290,8 @@ impl World {
     /// A client sends ACQUIRE to all nodes.
     fn begin(&mut self, client: usize, mut waiter: Waiter) {
         self.last_token += 1;
-        let (token, number) = (self.last_token, waiter.number);
+        let token = self.last_token;
+        let number = waiter.number;
         let _ = waiter.calls.begin(NOW);
         waiter.called = [false; NODES];
         let round = Round::new(quorum(), NOW, TERM);
@@ -318,8 +320,10 @@ impl World {
         match request {
             Request::Acquire { token, number } => {
                 let waiter = name(client, number);
-                let (ttl, proposal) = (TERM.ttl, 1);
-                let (waiter, ticket) = (Some(&waiter), Some(4 * number));
+                let ttl = TERM.ttl;
+                let proposal = 1;
+                let waiter = Some(&waiter);
+                let ticket = Some(4 * number);
                 let wanted = Wanted { token: &token, ttl, proposal, waiter, ticket };
                 let time = Time { now: NOW, wall: 0 };
                 let vote = record::acquire(records, time, wanted, turns, call);

@@ -278,7 +278,8 @@ impl World {
 
     /// The tokens that hold the resource on a node: more than one only if all of them read it.
     pub(super) fn tokens_on(&self, node: usize) -> Vec<Token> {
-        let (now, entry) = (self.node_now(node), &self.nodes[node].entry);
+        let now = self.node_now(node);
+        let entry = &self.nodes[node].entry;
         match entry.is_read(now) {
             true => entry.shares(now).map(|(token, _)| *token).collect(),
             false => entry.token(now).copied().into_iter().collect(),

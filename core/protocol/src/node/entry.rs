@@ -151,7 +151,8 @@ impl<T: Value> Entry<T> {
         fence: u64,
         mode: LockMode,
     ) -> Healed {
-        let (now, last) = (time.now, self.counter.get(time.wall));
+        let now = time.now;
+        let last = self.counter.get(time.wall);
         if !self.can_be_healed(now, (token, giver), mode) {
             return Healed::Held;
         }

@@ -184,7 +184,8 @@ impl Permits {
         free: usize,
         call: &dyn Fn(&str, Message) -> bool,
     ) -> usize {
-        let (mut reserved, mut gone) = (0, 0);
+        let mut reserved = 0;
+        let mut gone = 0;
         if free == 0 {
             return reserved;
         }
@@ -216,7 +217,9 @@ impl Permits {
         own: Option<&str>,
         call: &dyn Fn(&str, Option<&[u32]>) -> bool,
     ) -> Vec<u32> {
-        let (mut free, mut gone, mut offer) = (free.iter().copied().peekable(), 0, Vec::new());
+        let mut free = free.iter().copied().peekable();
+        let mut gone = 0;
+        let mut offer = Vec::new();
         if free.peek().is_none() {
             return offer;
         }
@@ -281,7 +284,8 @@ pub fn acquire<T: Value>(
     wanted: Wanted<'_, T>,
     call: &dyn Fn(&str, Option<&[u32]>) -> bool,
 ) -> Option<Permitted> {
-    let (now, count) = (time.now, slots.len());
+    let now = time.now;
+    let count = slots.len();
     let Wanted { token, ttl, proposal, waiter, ticket } = wanted;
     let place = (waiter.map(|waiter| &**waiter), ticket);
     let turn = place.0.and_then(|waiter| permits.queue.end_of_turn(now, waiter));
@@ -300,7 +304,8 @@ pub fn acquire<T: Value>(
     let busy = |permits: &Permits, slots: &[(u32, &mut Entry<T>)], slot: u32| {
         busy_for(permits, slots, left, now, slot)
     };
-    let (mut may_have, mut reserved) = (is_free, 0);
+    let mut may_have = is_free;
+    let mut reserved = 0;
     if !is_free || (is_queued && !has_turn) {
         permits.learn(now, choice.limit, until, |permits, slot| busy(permits, slots, slot));
         let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot)).len();
@@ -345,7 +350,8 @@ pub fn acquire<T: Value>(
         _ if ends.is_empty() => Some(Duration::ZERO),
         _ => ends.get(missing - 1).or(ends.last()).copied(),
     };
-    let (mut rank, mut offered) = (None, Vec::new());
+    let mut rank = None;
+    let mut offered = Vec::new();
     if let Some((waiter, ticket)) = waiter.zip(ticket) {
         permits.queue.join(now, waiter, ticket, turns);
         let all = permits.free(permits.known(now), &|slot| busy(permits, slots, slot));

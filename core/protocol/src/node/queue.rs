@@ -201,7 +201,8 @@ impl Queue {
             let next = match self.notified.first() {
                 Some((Reverse(until), _)) if stands(now, *until) && !is_new => return,
                 Some((Reverse(until), notified)) => {
-                    let (stands, notified) = (stands(now, *until), Arc::clone(notified));
+                    let stands = stands(now, *until);
+                    let notified = Arc::clone(notified);
                     self.leave(now, &notified);
                     // If it did not try in time, another one is notified.
                     stands.then_some(notified)

@@ -58,8 +58,11 @@ enum Expected {
 }
 
 fn expected(kinds: &[Kind], order: &[usize], late_from: usize) -> Expected {
-    let (nodes, majority) = (kinds.len(), kinds.len() / 2 + 1);
-    let (mut granted, mut held, mut silent) = (0, 0, 0);
+    let nodes = kinds.len();
+    let majority = kinds.len() / 2 + 1;
+    let mut granted = 0;
+    let mut held = 0;
+    let mut silent = 0;
     let mut lost = None;
     for (index, node) in order.iter().enumerate() {
         match kinds[*node] {
@@ -67,7 +70,8 @@ fn expected(kinds: &[Kind], order: &[usize], late_from: usize) -> Expected {
             Kind::Taken => held += 1,
             Kind::Down | Kind::Hung | Kind::ReplyLost | Kind::Young => silent += 1,
         }
-        let (pending, late) = (nodes - index - 1, index >= late_from);
+        let pending = nodes - index - 1;
+        let late = index >= late_from;
         if lost.is_none() && granted >= majority && !late {
             return Expected::Won { after: index };
         }

@@ -131,7 +131,8 @@ fn a_node_never_grants_a_fence_twice() {
 
 #[test]
 fn a_node_uses_its_own_clock_if_the_proposal_is_far_from_it() {
-    let (clock, window) = (1_000_000_000, FENCE_WINDOW.as_micros() as u64);
+    let clock = 1_000_000_000;
+    let window = FENCE_WINDOW.as_micros() as u64;
     for last in [0, 5] {
         for near in [clock - window, clock, clock + window] {
             assert_eq!(next_fence(last, near, clock), Some(near));
@@ -195,7 +196,8 @@ fn the_next_winner_has_a_larger_fence() {
                     other => panic!("not won: {other:?}"),
                 }
             };
-            let (first, second) = (win(first_out), win(second_out));
+            let first = win(first_out);
+            let second = win(second_out);
             assert!(second > first, "{first} then {second}");
         }
     }
@@ -240,7 +242,8 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
                                 let proposal =
                                     EPOCH + elapsed + proposals[choice[usize::from(token)]];
                                 let mut round = Round::new(quorum, at(0), TERM);
-                                let (mut outcome, mut raise) = (None, None);
+                                let mut outcome = None;
+                                let mut raise = None;
                                 for node in (0..3).filter(|node| *node != out) {
                                     let entry = &mut [(&mut nodes[node], LockMode::Exclusive)];
                                     let vote =
@@ -252,7 +255,8 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
                                 }
                                 for node in raise.iter().flat_map(|(nodes, _)| nodes.iter()) {
                                     let fence = raise.expect("there is one").1;
-                                    let (time, mode) = (time(node), LockMode::Exclusive);
+                                    let time = time(node);
+                                    let mode = LockMode::Exclusive;
                                     let stored = nodes[node].raise(time, &token, ttl, fence, mode);
                                     let raised =
                                         round.handle(at(1), Event::Raised { node, stored });

@@ -23,7 +23,8 @@ fn exclusive(records: &mut [Record<char>]) -> Vec<record::RecordInMode<'_, char>
 /// Lock records that the token `A` acquired for 10 s at `at(0)`.
 fn acquired(resources: usize) -> Vec<Record<char>> {
     let mut records: Vec<Record<char>> = (0..resources).map(|_| Record::default()).collect();
-    let (waiter, ticket) = (None, None);
+    let waiter = None;
+    let ticket = None;
     let wanted = Wanted { token: &'A', ttl: TERM.ttl, proposal: 1_000_000_000_000, waiter, ticket };
     let call = |_, _: &str, _| false;
     record::acquire(&mut exclusive(&mut records), time(at(0)), wanted, TURNS, call);

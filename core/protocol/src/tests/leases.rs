@@ -208,7 +208,8 @@ fn moments_do_not_overflow() {
 
 #[test]
 fn a_resumed_lease_ends_before_a_majority_of_its_sound_nodes_can_expire_its_key() {
-    let (factor, sent) = (TERM.drift_factor, at(7));
+    let factor = TERM.drift_factor;
+    let sent = at(7);
     for nodes in 1..=5 {
         let quorum = Quorum::over(nodes).expect("valid");
         // For each node: whether it is sound, and 0 to 2 s until its key expires there, or no key.

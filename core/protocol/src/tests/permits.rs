@@ -67,7 +67,8 @@ impl Node {
             queue::name_with_permits(number, count.parse().expect("it is a number"), limit)
         });
         let ticket = waiter.map(|(_, number)| 4 * number);
-        let (ttl, proposal) = (Duration::from_secs(10), time.wall);
+        let ttl = Duration::from_secs(10);
+        let proposal = time.wall;
         let wanted = Wanted { token: &token, ttl, proposal, waiter: name.as_ref(), ticket };
         let choice = Choice { limit, offset };
         self.with(slots, |permits, slots, left, call| {
@@ -108,7 +109,8 @@ impl Node {
 
     /// A waiter for one of three permits leaves the queue.
     fn leave(&mut self, waiter: &str) {
-        let (now, waiter) = (at(self.now), queue::name_with_permits(waiter, 1, 3));
+        let now = at(self.now);
+        let waiter = queue::name_with_permits(waiter, 1, 3);
         self.with(&[0], |permits, slots, left, call| {
             let place = (Some(&waiter), None);
             permits::release(permits, slots, left, (now, TURNS), (&'-', None), place, call)

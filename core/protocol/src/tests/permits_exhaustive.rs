@@ -134,7 +134,8 @@ impl Node {
             return is_granted;
         }
         let wall = 1_000_000_000 + u64::from(now) * STEP * 1_000;
-        let (time, choice) = (Time { now: moment(now), wall }, Choice { limit: 2, offset: 0 });
+        let time = Time { now: moment(now), wall };
+        let choice = Choice { limit: 2, offset: 0 };
         let token = token(client);
         let wanted =
             Wanted { token: &token, ttl: TERM.ttl, proposal: wall, waiter: None, ticket: None };
@@ -155,7 +156,8 @@ impl Node {
             return;
         }
         self.with(now, slots, |entries, left| {
-            let (times, token) = ((moment(now), Turns::default()), (&token(client), None));
+            let times = (moment(now), Turns::default());
+            let token = (&token(client), None);
             let nobody = (None, None);
             permits::release(
                 &mut Permits::default(),
@@ -237,7 +239,9 @@ impl State {
                 self.nodes[node] = Node { restarted: Some(now), ..Node::default() }
             }
             Step::Begin(client, slots) => {
-                let (asked, granted, is_won) = (0, 0, false);
+                let asked = 0;
+                let granted = 0;
+                let is_won = false;
                 self.clients[client] = Client::Round { slots, sent: now, asked, granted, is_won };
             }
             Step::Release(client) => {
@@ -370,7 +374,8 @@ fn table(run: &[(Step, State)]) -> String {
         let nodes: Vec<_> = state.nodes.iter().map(stored).collect();
         let holders: Vec<_> =
             state.holders().map(|(client, _)| String::from(token(client))).collect();
-        let (nodes, holders) = (nodes.join(" | "), holders.join(" "));
+        let nodes = nodes.join(" | ");
+        let holders = holders.join(" ");
         writeln!(table, "| {} | {step} | {nodes} | {holders} |", number + 1).expect("a string");
     }
     table

@@ -144,7 +144,9 @@ impl Node {
         if let Request::Change(_) = request {
             self.was_downgraded[lease] = true;
         }
-        let (now, time, tick) = (self.now(), self.time(), self.tick);
+        let now = self.now();
+        let time = self.time();
+        let tick = self.tick;
         let modes = self.modes(cast, lease);
         let Cast { ttl, giver, .. } = cast[lease];
         let own = token(lease);

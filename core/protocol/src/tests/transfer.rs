@@ -153,7 +153,9 @@ fn lease_is_lost_for_adopters_once_no_majority_can_have_its_token() {
 #[test]
 fn majority_of_another_token_counts_only_in_two_rounds() {
     let quorum = Quorum::over(3).expect("valid");
-    let (one, other, none) = (vec![Some(1); 2], vec![Some(2); 3], vec![Some(1)]);
+    let one = vec![Some(1); 2];
+    let other = vec![Some(2); 3];
+    let none = vec![Some(1)];
     let mut adoption = AdoptionTally::new(quorum, 0);
     for refusals in [&one, &other, &none, &other] {
         assert_eq!(adoption.lost(refusals.clone()), None);

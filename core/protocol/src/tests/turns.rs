@@ -20,7 +20,9 @@ fn a_turn_needs_notifications_from_a_majority_for_the_same_resource() {
         let mut calls = calls(3);
         let mut heard = [[false; 3]; 2];
         for (time, digit) in notifications.iter().enumerate() {
-            let (node, resource, now) = (digit % 3, digit / 3, at(time as u64));
+            let node = digit % 3;
+            let resource = digit / 3;
+            let now = at(time as u64);
             let next = calls.add(now, node, resource, at(FAR), DELAY, 0);
             heard[resource][node] = true;
             let is_turn = heard.iter().any(|nodes| nodes.iter().filter(|n| **n).count() >= 2);

@@ -27,7 +27,8 @@ fn keep(
 ) -> (u32, Option<Moment>) {
     let mut lease = lease(term.end(start), limit);
     let mut upkeep = Upkeep::new(term);
-    let (mut extensions, mut now) = (0, start);
+    let mut extensions = 0;
+    let mut now = start;
     while let Some(due) = upkeep.due(&lease).map(|due| due.max(now)) {
         if due >= lease.end() {
             break;

@@ -141,7 +141,8 @@ fn a_waiter_sleeps_longer_the_more_waiters_are_before_it() {
     // When the key of a crashed holder expires, waiters try one after the other, in queue order.
     let soon = Loss::Contended { free_in: Some(Duration::from_millis(20)) };
     for before in 0..8 {
-        let (one, other) = (next(Some(before), soon, u32::MAX), next(Some(before + 1), soon, 0));
+        let one = next(Some(before), soon, u32::MAX);
+        let other = next(Some(before + 1), soon, 0);
         assert!(one <= other && at(21) <= one, "{before}");
     }
     assert!(next(Some(0), soon, u32::MAX) <= at(35));

@@ -219,8 +219,9 @@ impl Acquire {
     /// Records a notification, and returns when to try: at `next` or earlier. For permits, `resource` is zero: any of
     /// them will do.
     fn called(&mut self, node: usize, resource: usize, next: Moment) -> Moment {
-        let (now, delay, random) =
-            (clock::now(), self.driver.options.retry_delay, random::random());
+        let now = clock::now();
+        let delay = self.driver.options.retry_delay;
+        let random = random::random();
         match &self.permits {
             Some(permits) => {
                 let agree = permits.nodes_agree(self.driver.quorum);
@@ -246,12 +247,15 @@ impl Acquire {
         }
         let Some(subject) = &self.queue_subject else { return };
         for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
-            let (subject, turns) = (Arc::clone(subject), self.driver.turns());
+            let subject = Arc::clone(subject);
+            let turns = self.driver.turns();
             let leave = Request::release(&subject, turns);
             let request = Request::release_queued(&subject, Some(ticket), turns);
             let join = self.driver.call(node, request, clock::now(), self.node_timeout);
-            let (again, closing) = (sender.clone(), self.driver.closing.clone());
-            let (target, patience) = (Arc::clone(&self.driver.nodes[node]), self.node_timeout);
+            let again = sender.clone();
+            let closing = self.driver.closing.clone();
+            let target = Arc::clone(&self.driver.nodes[node]);
+            let patience = self.node_timeout;
             let alive = Weak::clone(&alive);
             let join = async move {
                 if join.await.is_err() {

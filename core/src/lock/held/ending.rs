@@ -202,7 +202,8 @@ impl HeldLease {
             // The nodes where the request failed, and a task tries again.
             let mut retried = None::<FuturesUnordered<_>>;
             let mut unanswered = NodeSet::EMPTY;
-            let (mut is_decided, mut has_more) = (false, true);
+            let mut is_decided = false;
+            let mut has_more = true;
             while has_more || !(is_decided || unanswered.is_empty()) {
                 tokio::select! {
                     biased;
@@ -289,7 +290,8 @@ impl HeldLease {
             if state.lease.is_upgrading() {
                 return Err(self.not_sole_error(UPGRADING));
             }
-            let (now, silent) = (clock::now(), state.footprint.silent());
+            let now = clock::now();
+            let silent = state.footprint.silent();
             if silent.len() > self.driver.quorum.tolerated() {
                 return Err(self.silent_error(silent));
             }
@@ -319,7 +321,8 @@ impl HeldLease {
         let given = Given { token: Arc::new(subject.token.clone()), until, within };
         let limit = subject.permit().map(|permit| permit.limit);
         let permits = limit.map(|limit| (limit, subject.slots()));
-        let (resources, modes) = (resources.clone(), self.modes());
+        let resources = resources.clone();
+        let modes = self.modes();
         Ok(self.driver.namespace().write(&Leased { resources, modes, permits }, &given, silent))
     }
 
@@ -379,7 +382,8 @@ impl HeldLease {
     }
 
     fn silent_error(&self, silent: NodeSet) -> Error {
-        let (resources, nodes) = (&self.grant.resources, self.driver.quorum.nodes());
+        let resources = &self.grant.resources;
+        let nodes = self.driver.quorum.nodes();
         let message = format!(
             "too few nodes could vote on an adoption of {resources}: {} of {nodes} have not answered earlier \
              requests for it, {}",

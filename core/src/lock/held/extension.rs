@@ -181,7 +181,8 @@ impl HeldLease {
         sent: Moment,
         failure_reports: Vec<NodeReport>,
     ) {
-        let (now, totals) = (clock::now(), &self.driver.totals);
+        let now = clock::now();
+        let totals = &self.driver.totals;
         let took = now.since(sent);
         let (had_failures, is_released) = {
             let mut state = self.state();

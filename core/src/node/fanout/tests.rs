@@ -29,7 +29,8 @@ fn subject() -> Arc<Subject> {
 }
 
 fn acquire() -> Request {
-    let (subject, turns) = (subject(), turns());
+    let subject = subject();
+    let turns = turns();
     Request::Acquire { subject, ttl: PATIENCE, proposal: 1, ticket: None, turns }
 }
 

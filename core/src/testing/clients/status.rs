@@ -73,7 +73,8 @@ fn status_combines_the_answers_of_the_nodes() {
 #[test]
 fn status_names_the_holder_and_tells_since_when() {
     const DIGITS: &str = "0123456789abcdef0123456789abcdef01234567";
-    let (now, window) = (1_000_000, 2_000_000);
+    let now = 1_000_000;
+    let window = 2_000_000;
     let status = |value: &str, fence: u64| {
         let node = |_| NodeStatus {
             fence: Some(fence),

@@ -75,7 +75,8 @@ fn nothing_else_is_sent_for_a_lease_that_is_being_upgraded() {
     let held = lease.held().unwrap();
     let before = lease.remaining();
     let upgrading = Upgrading::begin(&lease).unwrap();
-    let (now, term) = (clock::now(), held.grant.term);
+    let now = clock::now();
+    let term = held.grant.term;
     assert!(held.begin_manual_extension(now, term).is_none());
     assert!(held.begin_renewal(now).is_none());
     assert!(held.begin_verification().is_none());

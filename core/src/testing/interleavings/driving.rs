@@ -33,7 +33,9 @@ struct Runtime {
 impl Executor {
     /// Starts an executor with its fallback driver, which runs until [`Executor::end`].
     fn start() -> (Arc<Self>, JoinHandle<()>) {
-        let (drivers, runtime, changed) = (Drivers::new(), Mutex::default(), Condvar::new());
+        let drivers = Drivers::new();
+        let runtime = Mutex::default();
+        let changed = Condvar::new();
         let executor = Arc::new(Self { drivers, runtime, changed });
         let fallback = Arc::clone(&executor);
         (executor, thread::spawn(move || fallback.fall_back(FIRST)))

@@ -69,7 +69,9 @@ impl Pipelined for Connection {
 impl Connection {
     fn new() -> Arc<Self> {
         let socket = Socket { written: Vec::new(), room: ROOM };
-        let (socket, due, changed) = (Mutex::new(socket), Mutex::default(), Condvar::new());
+        let socket = Mutex::new(socket);
+        let due = Mutex::default();
+        let changed = Condvar::new();
         Arc::new(Self { pipeline: Pipeline::new(FEW), socket, due, changed })
     }
 
@@ -113,7 +115,8 @@ impl Connection {
 fn check_writing(puts: fn(&Arc<Connection>)) {
     check(move || {
         let connection = Connection::new();
-        let (runtime, other) = (Arc::clone(&connection), Arc::clone(&connection));
+        let runtime = Arc::clone(&connection);
+        let other = Arc::clone(&connection);
         let runtime = thread::spawn(move || runtime.run());
         let other = thread::spawn(move || puts(&other));
         connection.put(*b"a1");

@@ -97,7 +97,8 @@ impl Steps {
 
     /// A new reader of one resource, which does not wait.
     fn read(&mut self, keys: &Keys, wall: u64) -> Step {
-        let (ttl, proposal) = (self.ttl(), self.number(wall));
+        let ttl = self.ttl();
+        let proposal = self.number(wall);
         let token = format!("{:040x}", self.subjects.len()).into();
         let subject = Arc::new(Subject::new([keys.clone()].into(), token, None));
         self.subjects.push(Arc::clone(&subject));
@@ -106,8 +107,11 @@ impl Steps {
     }
 
     fn request(&mut self, wall: u64) -> Request {
-        let (ttl, fence) = (self.ttl(), self.number(wall));
-        let (call, keep, memory) = (self.turn(), self.turn(), self.ttl());
+        let ttl = self.ttl();
+        let fence = self.number(wall);
+        let call = self.turn();
+        let keep = self.turn();
+        let memory = self.ttl();
         let turns = Turns { call, keep, memory };
         let subject = self.subject();
         let earlier = self.arrived.saturating_sub(50);
@@ -158,7 +162,8 @@ impl Steps {
             }
             28 => {
                 let channel = if self.random.bool() { "live" } else { "silent" };
-                let (keys, message) = (Arc::clone(&subject.keys), wall.to_string());
+                let keys = Arc::clone(&subject.keys);
+                let message = wall.to_string();
                 Request::Publish { keys, channel: channel.into(), message: message.into() }
             }
             _ if self.adopters.is_empty() => Request::Exists(Arc::clone(&subject.keys)),
@@ -361,10 +366,12 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
         _ => "",
     };
     let mut all = subjects.iter().map(|(subject, _)| subject);
-    let mode = match () {
-        () if all.clone().any(|subject| subject.is_upgraded()) => ", upgraded",
-        () if all.any(|subject| subject.is_shared()) => ", shared",
-        () => "",
+    let mode = if all.clone().any(|subject| subject.is_upgraded()) {
+        ", upgraded"
+    } else if all.any(|subject| subject.is_shared()) {
+        ", shared"
+    } else {
+        ""
     };
     format!("{}: {reply}{half}{kept}{mode}{lacking}", name(format!("{request:?}")))
 }
@@ -434,7 +441,8 @@ impl Pair {
                 self.memory.record(&keys.lock).entry.store_lock(lock);
             }
             Step::Count(keys, fence, ttl) => {
-                let (text, milliseconds) = (fence.to_string(), in_milliseconds(*ttl));
+                let text = fence.to_string();
+                let milliseconds = in_milliseconds(*ttl);
                 let words = ["SET", &keys.fence, &text, "PX", &milliseconds];
                 self.server.run(&words).await.unwrap();
                 let expires = self.wall + ttl.as_micros() as u64;
@@ -448,7 +456,8 @@ impl Pair {
 }
 
 async fn compare() {
-    let (server_calls, memory_calls) = (Calls::default(), Calls::default());
+    let server_calls = Calls::default();
+    let memory_calls = Calls::default();
     let mut pair =
         Pair { server: Server::start().await, memory: NodeMemory::default(), wall: EPOCH };
     let subscription =

@@ -269,7 +269,8 @@ fn check(
         assert!(stored.expires_in.is_some(), "{what}: {key} never expires: {replied:?} {after:?}");
     }
     if replied.is_err() {
-        let (mut after, before) = (live(after, now), live(before, now));
+        let mut after = live(after, now);
+        let before = live(before, now);
         for (key, stored) in &mut after {
             // A key is made to last for the next millisecond, to find out whether that is permitted.
             let old = before.get(key).and_then(|stored| stored.expires_in);

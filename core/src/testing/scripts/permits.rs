@@ -87,8 +87,11 @@ impl Steps {
     }
 
     fn request(&mut self, wall: u64) -> Request {
-        let (ttl, fence) = (self.ttl(), self.number(wall));
-        let (call, keep, memory) = (self.turn(), self.turn(), self.ttl());
+        let ttl = self.ttl();
+        let fence = self.number(wall);
+        let call = self.turn();
+        let keep = self.turn();
+        let memory = self.ttl();
         let turns = Turns { call, keep, memory };
         let kind = self.random.u8(0..40);
         let subject = if kind < 14 { self.new_subject() } else { self.subject() };
@@ -333,7 +336,8 @@ impl Pair {
 
     /// Returns the time at which the lock of a slot expires, and the end of an offer of it, in microseconds.
     fn free_from(&mut self, keys: &Keys, slot: u32) -> (Option<i64>, Option<i64>) {
-        let (time, now) = (self.time(), self.wall as i64);
+        let time = self.time();
+        let now = self.wall as i64;
         let held = self.memory.record(&keys.lock).entry.stored_lock(time.now);
         let held = held.map(|(_, left)| match left {
             left if left < FOR_EVER / 2 => now + left.as_micros() as i64,
@@ -463,8 +467,10 @@ async fn run(
 }
 
 async fn compare() {
-    let (server_calls, memory_calls) = (Calls::default(), Calls::default());
-    let (server, index) = (Server::start().await, Keys::semaphore(PREFIX, RESOURCE).lock);
+    let server_calls = Calls::default();
+    let memory_calls = Calls::default();
+    let server = Server::start().await;
+    let index = Keys::semaphore(PREFIX, RESOURCE).lock;
     let mut pair = Pair { server, memory: NodeMemory::default(), wall: EPOCH, index };
     let subscription =
         Subscription::open(&pair.server.endpoint.target, "live", hear(&server_calls), || ());

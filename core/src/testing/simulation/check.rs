@@ -60,7 +60,8 @@ fn run(first: u64, seeds: u64) {
     for (what, count) in counts {
         println!("{count:>12} {what}");
     }
-    let (hours, took) = (virtual_time.as_secs_f64() / 3600.0, began.elapsed().as_secs_f64());
+    let hours = virtual_time.as_secs_f64() / 3600.0;
+    let took = began.elapsed().as_secs_f64();
     println!(
         "simulation: {seeds} seeds from {first}, {hours:.0} hours of virtual time in {took:.0} s"
     );

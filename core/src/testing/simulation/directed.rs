@@ -125,7 +125,8 @@ fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
 /// would go unnoticed.
 #[test]
 fn nodes_that_never_answer_do_not_delay_callers() {
-    let (node_timeout, connect_timeout) = (100 * MILLISECOND, 500 * MILLISECOND);
+    let node_timeout = 100 * MILLISECOND;
+    let connect_timeout = 500 * MILLISECOND;
     let limit = 4 * (node_timeout + connect_timeout);
     in_virtual_time(async {
         let nodes = (0..3).map(|number| Node::new(number, 1.0, 0)).collect();
@@ -325,8 +326,10 @@ fn renewals_of_many_leases_do_not_reach_a_node_all_at_once() {
             leases.push(lock.await.expect("it is free"));
         }
         let node = &trio.world.nodes[0];
-        let (began, before) = (trio.world.elapsed(), node.requests());
-        let (mut last, mut most) = (before, 0);
+        let began = trio.world.elapsed();
+        let before = node.requests();
+        let mut last = before;
+        let mut most = 0;
         while trio.world.elapsed() < began + 2 * ttl {
             sleep(MILLISECOND).await;
             most = most.max(node.requests() - last);

@@ -74,7 +74,8 @@ pub(super) async fn run(
 
 /// Partitions a process from a node in one direction or both, or breaks their connections.
 async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: Duration) {
-    let (name, link) = (&process.name, &process.links[node]);
+    let name = &process.name;
+    let link = &process.links[node];
     let kind = world.random(0..5);
     match kind {
         3 | 4 => {
@@ -87,7 +88,8 @@ async fn disturb(world: Arc<World>, process: Arc<Process>, node: usize, lasts: D
         }
         _ => world.count("faults: partitions"),
     }
-    let (up, down) = (kind != 0, kind != 1);
+    let up = kind != 0;
+    let down = kind != 1;
     world.log(format!("{name}: node {node} is cut off for {lasts:?}: to {up}, from {down}"));
     let trouble = world.evidence.begin(node, Some(name));
     if up {

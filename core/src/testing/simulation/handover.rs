@@ -38,7 +38,8 @@ impl Program {
                 }
                 world.handed(lease.token());
                 world.count("leases detached");
-                let (resources, text) = (resources.to_vec(), detached.into_text());
+                let resources = resources.to_vec();
+                let text = detached.into_text();
                 self.witness.desk.state().texts.push(Handed { resources, text });
             }
             Err(error) if error.code() == ErrorCode::LeaseLost => {}
@@ -68,7 +69,8 @@ impl Program {
         let Handed { resources, text } = self.take_text()?;
         let wait = Duration::from_millis([0, 50, 500, 2_000][self.random(0..4) as usize]);
         let adoption = self.client.adopt(&text).wait(wait).auto_extend(self.chance(50));
-        let (world, began) = (&self.process.world, self.process.world.elapsed());
+        let world = &self.process.world;
+        let began = self.process.world.elapsed();
         let adopting = adoption.acquire();
         let adopted = if self.chance(15) {
             // The adopter gives up, and others may adopt the lease.

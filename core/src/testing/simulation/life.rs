@@ -59,7 +59,8 @@ pub(super) fn simulate(seed: u64, is_traced: bool, work: Work) -> Run {
         });
         let world = World::new(nodes.collect(), random.fork(), Some(seed), is_traced);
         let witness = Witness::new(scenario.resources, scenario.fences_grow);
-        let (life_world, started) = (Arc::clone(&world), 0);
+        let life_world = Arc::clone(&world);
+        let started = 0;
         let mut life = Life { world: life_world, scenario, witness, random, started, work };
         if timeout(LIMIT, life.live()).await.is_err() {
             world.violation("the simulation does not end".to_owned());
@@ -123,8 +124,10 @@ impl Life {
             lock(&processes).push(Arc::clone(&new.process));
             employed.push(new);
         }
-        let (world, scenario) = (Arc::clone(&self.world), Arc::clone(&self.scenario));
-        let (alive, witness) = (Arc::clone(&processes), Arc::clone(&self.witness));
+        let world = Arc::clone(&self.world);
+        let scenario = Arc::clone(&self.scenario);
+        let alive = Arc::clone(&processes);
+        let witness = Arc::clone(&self.witness);
         let faults = tokio::spawn(faults::run(world, scenario, alive, witness));
         while !self.witness.is_over() {
             for place in 0..self.scenario.processes {
@@ -156,7 +159,8 @@ impl Life {
         let (process, client) = self.start();
         let tasks = 0..self.scenario.tasks;
         let task = |_| {
-            let (program, work) = (self.program(&process, &client), self.work);
+            let program = self.program(&process, &client);
+            let work = self.work;
             process.spawn(async move {
                 match work {
                     Work::Lock => program.run().await,

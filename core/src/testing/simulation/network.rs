@@ -79,7 +79,8 @@ impl Process {
         on_broken: impl Fn() + Send + Sync + 'static,
     ) -> Result<Connection, Failure> {
         let number: usize = name.parse().expect("a node's name is its number");
-        let (node, link) = (Arc::clone(&self.world.nodes[number]), Arc::clone(&self.links[number]));
+        let node = Arc::clone(&self.world.nodes[number]);
+        let link = Arc::clone(&self.links[number]);
         self.travel(&link).await;
         open(&link.up).await;
         node.runs().await;
@@ -107,7 +108,8 @@ impl Process {
         }));
         let (up, messages) = mpsc::unbounded_channel();
         let (down, replies) = mpsc::unbounded_channel();
-        let (world, process) = (Arc::clone(&self.world), Arc::downgrade(&self));
+        let world = Arc::clone(&self.world);
+        let process = Arc::downgrade(&self);
         let serving = serve(node, Arc::clone(&link), Arc::clone(&shared), world, messages, down);
         tokio::spawn(serving);
         tokio::spawn(deliver(Arc::clone(&link), Arc::clone(&shared), replies));
@@ -211,7 +213,8 @@ impl Calls {
         }
         let delay = self.world.random(self.link.delay());
         let due = Instant::now() + Duration::from_millis(delay);
-        let (hear, message) = (Arc::clone(&self.hear), message.to_owned());
+        let hear = Arc::clone(&self.hear);
+        let message = message.to_owned();
         self.down.send(Reply { due, deliver: Box::new(move || hear(&message)) }).is_ok()
     }
 }

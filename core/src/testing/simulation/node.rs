@@ -94,7 +94,8 @@ impl Node {
 
     /// What the node stores about a resource.
     pub(super) fn stored(&self, lock: &str) -> Stored {
-        let (now, wall) = (Moment::from_origin(self.clock()), self.wall_clock());
+        let now = Moment::from_origin(self.clock());
+        let wall = self.wall_clock();
         let mut state = self.state();
         let entry = &state.entries.record(lock).entry;
         let token = entry.stored_lock(now).map(|(token, left)| (token.clone(), left));

@@ -73,7 +73,8 @@ impl Process {
     ) -> Arc<Self> {
         let origin = Duration::from_millis(world.random(0..10_000_000));
         let state = ProcessState { wall_clock_error, ..ProcessState::default() };
-        let (world, handle) = (Arc::clone(world), Handle::current());
+        let world = Arc::clone(world);
+        let handle = Handle::current();
         world.record(|| format!("\"process\",{name:?},{rate},{}", origin.as_nanos()));
         Arc::new(Self { name, world, links, rate, origin, handle, state: Mutex::new(state) })
     }

@@ -100,7 +100,8 @@ impl Program {
             return self.use_permits().await;
         }
         let resources = self.some_resources();
-        let (ttl, wait) = (self.some_ttl(), self.some_wait());
+        let ttl = self.some_ttl();
+        let wait = self.some_wait();
         let names: Vec<_> = resources.iter().map(usize::to_string).collect();
         let shared: Vec<_> = names.iter().filter(|_| self.wants_to_read()).cloned().collect();
         let lock = self.client.lock(names.clone()).shared_for(shared).ttl(ttl).wait(wait);
@@ -170,7 +171,8 @@ impl Program {
         }
         let refused = process.world.evidence.last_refusal(&process.name, locks);
         if refused.is_none_or(|refused| refused < since) {
-            let (name, waited) = (&process.name, now - began);
+            let name = &process.name;
+            let waited = now - began;
             process.world.violation(format!(
                 "{name}: the acquire of {locks:?} timed out after {waited:?}, but no node has refused it \
                  since {since:?}; the last refusal was at {refused:?}"
@@ -326,7 +328,8 @@ impl Program {
 
     /// Tries to upgrade a shared lease.
     async fn upgrade(&self, lease: &Lease) -> Option<Lease> {
-        let (world, began) = (&self.process.world, self.process.world.elapsed());
+        let world = &self.process.world;
+        let began = self.process.world.elapsed();
         let was_valid = lease.is_valid();
         let upgrading = lease.try_upgrade();
         let upgraded = if self.chance(10) {

@@ -13,7 +13,8 @@ impl Program {
     pub(super) async fn use_permits(&self) {
         let limit = LIMITS[self.random(0..LIMITS.len() as u64) as usize];
         let count = if self.chance(30) { 2 } else { 1 };
-        let (ttl, wait) = (self.some_ttl(), self.some_wait());
+        let ttl = self.some_ttl();
+        let wait = self.some_wait();
         let semaphore = self.client.semaphore(SEMAPHORE, limit).permits(count).ttl(ttl).wait(wait);
         let semaphore = semaphore.auto_extend(self.chance(50)).keep(self.some_keep());
         let waiting = self.witness.waits(&[self.witness.slot(SLOTS)], limit);

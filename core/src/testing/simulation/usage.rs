@@ -36,7 +36,8 @@ async fn held_on_average(calm: Calm) -> f64 {
         all.extend(contender.await.expect("no panic"));
     }
     // All contend for all of this time.
-    let (from, until) = (LENGTH / 10, LENGTH);
+    let from = LENGTH / 10;
+    let until = LENGTH;
     let within = |(granted, released): &(Duration, Duration)| {
         (*released).min(until).saturating_sub((*granted).max(from))
     };

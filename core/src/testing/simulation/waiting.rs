@@ -416,7 +416,8 @@ fn a_waiter_gets_the_lock_as_soon_as_the_released_key_was_kept() {
 fn a_waiter_for_two_resources_does_not_starve() {
     for (one, other) in [(1, 1), (3, 7), (20, 20), (30, 47), (200, 170)] {
         calm(|calm| async move {
-            let (one, other) = (one * MILLISECOND, other * MILLISECOND);
+            let one = one * MILLISECOND;
+            let other = other * MILLISECOND;
             let mut others = Vec::new();
             for number in 0..3 {
                 for (resource, hold) in [("a", one), ("b", other)] {

@@ -95,7 +95,8 @@ impl Witness {
         let first_slot = resources;
         let resources = (0..first_slot + SLOTS as usize).map(|_| Mutex::default()).collect();
         let is_over = AtomicBool::new(false);
-        let (arrivals, desk) = (Mutex::default(), Desk::default());
+        let arrivals = Mutex::default();
+        let desk = Desk::default();
         Arc::new(Self { resources, first_slot, arrivals, is_over, fences_grow, desk })
     }
 

@@ -21,7 +21,8 @@ fn is_refused(bytes: &[u8], limit: Limit) -> bool {
 fn announced_length_is_refused_before_the_data_arrives() {
     let announced = |kind: char, number: u64| format!("{kind}{number}\r\n").into_bytes();
     for limit in [USUAL, REPORT, INSPECTION, PAGE, SLOT_MAP] {
-        let (bytes, values) = (u64::from(limit.bytes), u64::from(limit.values));
+        let bytes = u64::from(limit.bytes);
+        let values = u64::from(limit.values);
         for kind in ['$', '='] {
             // The length of the header and the line end count, too.
             assert!(!is_refused(&announced(kind, bytes - 20), limit), "{kind} {limit:?}");
@@ -147,7 +148,9 @@ proptest! {
         let mut arrived: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         arrived.push(bytes.len());
         arrived.sort_unstable();
-        let (mut frame, mut at, mut ends) = (Frame::default(), 0, Vec::new());
+        let mut frame = Frame::default();
+        let mut at = 0;
+        let mut ends = Vec::new();
         for arrived in arrived {
             while let Some(length) = frame.scan(&bytes[at..arrived], || USUAL).unwrap() {
                 at += length;

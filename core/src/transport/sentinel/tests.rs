@@ -86,14 +86,16 @@ fn fake(port: u16, epoch: u64, habit: Habit) -> u16 {
 }
 
 fn serve(connection: &TcpStream, port: u16, epoch: u64, habit: Habit) -> Option<()> {
-    let (mut reader, mut writer) = (BufReader::new(connection), connection);
+    let mut reader = BufReader::new(connection);
+    let mut writer = connection;
     loop {
         let request = read_request(&mut reader)?;
         let port = port.to_string();
         let reply = match request.join(" ").as_str() {
             "SENTINEL get-master-addr-by-name orders" => array(&["127.0.0.1", &port]),
             "SENTINEL master orders" => {
-                let (epoch, age) = (epoch.to_string(), AGE.as_millis().to_string());
+                let epoch = epoch.to_string();
+                let age = AGE.as_millis().to_string();
                 let known = ["ip", "127.0.0.1", "port", &port, "config-epoch", &epoch];
                 array(&[&known[..], &["role-reported-time", &age]].concat())
             }
@@ -136,7 +138,8 @@ fn sentinels(ports: &[u16]) -> Arc<Sentinels> {
         Server { place: place(*port), login, tls: None, is_discovered: false }
     };
     let sentinels = ports.iter().map(server).collect();
-    let (service, login) = ("orders".to_owned(), Login::default());
+    let service = "orders".to_owned();
+    let login = Login::default();
     Arc::new(Sentinels { sentinels, service, login, tls: None })
 }
 
@@ -194,7 +197,8 @@ fn newer_of_two_reports_wins_if_the_third_sentinel_hangs() {
 fn no_master_without_a_majority_of_the_sentinels() {
     let master = fake(0, 0, Habit::Answers);
     let sentinel = fake(master, 4, Habit::Answers);
-    let (one, other) = (closed_port(), closed_port());
+    let one = closed_port();
+    let other = closed_port();
     let why = open(&[sentinel, one, other]).unwrap_err();
     assert!(why.contains("2 of 3 sentinels named no master, 2 must: "), "{why}");
     assert!(why.contains(&format!("sentinel 127.0.0.1:{one}: ")), "{why}");

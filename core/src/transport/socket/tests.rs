@@ -62,7 +62,8 @@ fn address_after_one_that_drops_packets_is_tried() {
 
 #[test]
 fn error_is_reported_after_all_addresses_have_failed() {
-    let (one, other) = (refusing(), refusing());
+    let one = refusing();
+    let other = refusing();
     run(async {
         let failed = timeout(LONG, first_of(&[one, other])).await.unwrap();
         assert_eq!(failed.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);

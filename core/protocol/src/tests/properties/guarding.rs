@@ -55,9 +55,12 @@ proptest! {
         prop_assert!(!guard.counts(start), "it has not been examined");
         let mut now = start.plus(uptime);
         // The number of the server process, its start, and when grants were last forgotten.
-        let (mut server, mut up_since, mut forgot) = (0, start, start);
+        let mut server = 0;
+        let mut up_since = start;
+        let mut forgot = start;
         // The server that was reported in the last step, and whether any was ever reported.
-        let (mut reported, mut was_reported) = (None, false);
+        let mut reported = None;
+        let mut was_reported = false;
         for (number, step) in steps.into_iter().enumerate() {
             let before = guard.counts_from();
             let last = now;

@@ -94,7 +94,8 @@ proptest! {
                     asked.answers[node] = Some(weighed);
                     let was_valid = lease.is_valid(now);
                     let decided = lease.extended(now, &mut asked.extension, node, answer);
-                    let (yes, no) = (asked.count(Answer::Yes), asked.count(Answer::No));
+                    let yes = asked.count(Answer::Yes);
+                    let no = asked.count(Answer::No);
                     let complete = asked.answers.iter().all(Option::is_some);
                     let expected = match (was_valid, yes >= quorum.size()) {
                         (false, _) => Some(Extended::Lost),

@@ -42,7 +42,8 @@ proptest! {
         let within = |set: BTreeSet<usize>| -> BTreeSet<usize> {
             set.into_iter().filter(|node| *node < nodes).collect()
         };
-        let (one, other) = (within(one), within(other));
+        let one = within(one);
+        let other = within(other);
         if one.len() >= quorum.size() && other.len() >= quorum.size() {
             prop_assert!(one.intersection(&other).next().is_some());
         }
@@ -113,7 +114,9 @@ proptest! {
     ) {
         let deadline = start.plus(wait);
         let mut waiting = Waiting::new(start, Some(wait), patience, delay);
-        let (mut began, mut outage, mut last) = (start, None, false);
+        let mut began = start;
+        let mut outage = None;
+        let mut last = false;
         let mut rounds = rounds.iter().cycle();
         loop {
             let (loss, took, random) = rounds.next().expect("a cycle");

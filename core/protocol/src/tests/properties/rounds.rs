@@ -84,7 +84,8 @@ impl Watched {
 
     /// Checks the decision against the events so far.
     fn check_outcome(&self, in_time: bool) -> Result<(), TestCaseError> {
-        let (granted, majority) = (self.granted(), self.quorum.size());
+        let granted = self.granted();
+        let majority = self.quorum.size();
         let silent = |vote: &&Vote| !matches!(vote, Vote::Granted { .. } | Vote::Held { .. });
         match self.outcome {
             Some(Outcome::Won { fence, .. }) => {
@@ -141,7 +142,9 @@ fn play(
         .enumerate()
         .map(|(node, fate)| (fate.order.0, Event::Vote { node, vote: fate.vote, in_order: true }))
         .collect();
-    let (mut now, mut number, mut abandoned) = (sent, 0, false);
+    let mut now = sent;
+    let mut number = 0;
+    let mut abandoned = false;
     loop {
         events.sort_by_key(|(order, _)| std::cmp::Reverse(*order));
         let event = if abandon == Some(number) && !abandoned {
@@ -159,7 +162,8 @@ fn play(
             Event::Raised { stored: true, .. } => watched.stored += 1,
             Event::Raised { .. } | Event::Late { .. } | Event::Abandon => {}
         }
-        let (decided, asked) = (watched.outcome, watched.raised);
+        let decided = watched.outcome;
+        let asked = watched.raised;
         let actions = watched.round.handle(now, event);
         watched.take(actions)?;
         if decided.is_none() {

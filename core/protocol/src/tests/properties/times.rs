@@ -14,7 +14,8 @@ proptest! {
     fn no_sum_of_times_overflows(
         origin in any_duration(), other in any_duration(), ttl in any_duration(), factor in 0.0..=0.5
     ) {
-        let (moment, other_moment) = (Moment::from_origin(origin), Moment::from_origin(other));
+        let moment = Moment::from_origin(origin);
+        let other_moment = Moment::from_origin(other);
         let term = Term { ttl, drift_factor: factor };
         prop_assert!(moment.plus(other) >= moment);
         prop_assert!(moment.minus(other) <= moment);
@@ -36,7 +37,8 @@ proptest! {
         term in term(), sent in moment(), late in up_to(DAY)
     ) {
         let drift = term.ttl.as_secs_f64() * term.drift_factor;
-        let (end, gone) = (term.end(sent), term.gone(sent.plus(late)));
+        let end = term.end(sent);
+        let gone = term.gone(sent.plus(late));
         // `end` is never before the clock's origin, hence the `max`.
         prop_assert!(end <= sent.plus(term.ttl).minus(ALLOWANCE));
         prop_assert!(end.plus(Duration::from_secs_f64(drift)).minus(Duration::from_nanos(2))
