@@ -151,4 +151,4 @@ def test_documentation_names_the_sizes_of_the_proof() -> None:
     facts = max(len(it.invariant) for it in SYSTEMS.values())
     assert f"There are {facts} facts in the largest system and {len(TRANSITIONS)} steps" in text
     with_run = sum(bool(it.run) for it in CONTROLS)
-    assert f"For {with_run} of them, the solver also finds" in text
+    assert f"For {with_run} of the errors, the solver also finds" in text
