@@ -68,7 +68,8 @@ fn credentials(given: Unknown<'_>) -> Result<Option<Credentials>> {
     }
     let given: Object<'_> = convert::convert(given)?;
     let property = |name| given.get_named_property::<Unknown<'_>>(name);
-    let (user, password) = (property("username")?, property("password")?);
+    let user = property("username")?;
+    let password = property("password")?;
     let Some(password) = string(password)? else { return Ok(None) };
     Ok(match user.get_type()? {
         ValueType::Undefined | ValueType::Null => Some(Credentials::of_default_user(password)),
