@@ -75,9 +75,9 @@ def _introduction(figures: Figures) -> str:
             "<!-- Written by bench/report.py from bench/results.json: `make bench`. -->",
             "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
             _lines(
-                "The picture shows the latency of one cycle on five nodes: one acquire followed",
-                "by one release of a free lock. Shorter is better. For the figures in the picture,",
-                "see [One at a time](#one-at-a-time).",
+                "The picture shows the latency of one cycle on five nodes. A cycle is one acquire",
+                "followed by one release of a free lock. Shorter is better. For the figures in the",
+                "picture, see [One at a time](#one-at-a-time).",
             ),
             _lines(
                 "This page compares the cost of quorlock with the cost of raw sockets and of",
@@ -87,8 +87,8 @@ def _introduction(figures: Figures) -> str:
             _lines(
                 "**Compare the ratios, not the times.** The times depend on the machine, and",
                 "loopback is faster than any network. `make bench` repeats the measurement. For",
-                "the method, see [bench/README.md](../bench/README.md). For the targets of",
-                "quorlock, see [the goals](#goals).",
+                "the method, see [bench/README.md](../bench/README.md). For the targets",
+                "that quorlock should meet, see [the goals](#goals).",
             ),
             "\n".join(
                 [
@@ -97,10 +97,10 @@ def _introduction(figures: Figures) -> str:
                     " raw sockets. The program waits for the replies of a majority of the nodes.",
                     "- The floor has no timeouts, does not undo failed acquires and does not"
                     " reconnect.",
-                    "- *Floor, all* is the same program, except that it waits for the replies of"
+                    "- *Floor, all* is the floor program, except that it waits for the replies of"
                     " all nodes.",
-                    "- *Floor, plain* is the same program with other requests: a `SET NX PX`, and a"
-                    " script that compares and deletes. It also waits for a majority of the nodes.",
+                    "- *Floor, plain* is the floor program with simpler requests: a `SET NX PX`,"
+                    " and a script that compares the token and deletes the key.",
                     "- A *Python peer* is another Python library that needs a majority of the nodes"
                     " for a lock.",
                     "- *redlock-4* and *redlock-5* are major versions 4 and 5 of the npm package"
@@ -155,10 +155,10 @@ def _one_at_a_time(figures: Figures) -> str:
         [
             "## One at a time",
             _lines(
-                "One loop runs one cycle after another. *CPU* is the CPU time that the client",
-                "process uses per cycle. *Times floor* is the median divided",
-                "by the median of the floor. *Times plain floor* is the median divided by the",
-                "median of *floor, plain*. The picture of these figures is",
+                "One client runs one cycle at a time. *CPU* is the CPU time that the client",
+                "process uses per cycle. *Times floor* is the median latency divided by the median",
+                "latency of the floor. *Times plain floor* is the median latency divided by the",
+                "median latency of *floor, plain*. The picture of these figures is",
                 "[at the top](#performance).",
             ),
             table(columns, rows),
@@ -311,9 +311,9 @@ def _round_trips(figures: Figures) -> str:
     parts = [
         "## On a network",
         _lines(
-            "One loop runs one cycle after another on five nodes. Each reply",
-            "is delayed by 0.5 ms, which is a typical round trip within a zone, or by 2 ms, which",
-            "is a typical round trip between zones. A cycle takes at least two round trips.",
+            "One client runs one cycle at a time on five nodes. Each reply is delayed by 0.5 ms",
+            "(a typical round-trip time within a zone) or by 2 ms (a typical round-trip time",
+            "between zones). A cycle takes at least two round trips.",
         ),
     ]
     if not by_time:
@@ -324,7 +324,7 @@ def _round_trips(figures: Figures) -> str:
     return "\n\n".join(
         [
             *parts,
-            "The next table shows the median latency, and the median divided by the median of"
+            "The next table shows each median latency, and its ratio to the median latency of"
             " *floor, plain*.",
             table(columns, _round_trip_rows(by_time)),
         ]
@@ -353,10 +353,10 @@ def _faults(figures: Figures) -> str:
         [
             "## With nodes that fail",
             _lines(
-                "One loop runs one cycle after another on five nodes, and",
-                "some of the nodes fail. Each cell shows the median latency. The ratio in",
-                "parentheses is that latency divided by the latency of the same library on",
-                "healthy nodes, measured in the same rounds.",
+                "One client runs one cycle at a time on five nodes, and some of the nodes fail.",
+                "Each cell shows the median latency. The ratio in parentheses is this latency",
+                "divided by the latency of the same library on healthy nodes. Both latencies were",
+                "measured in the same rounds of the benchmark.",
             ),
             "\n".join(
                 [
@@ -408,7 +408,7 @@ def _held(figures: Figures) -> str:
         [
             "## Held leases",
             _lines(
-                "The client only renews its leases. *Held* is the time for",
+                "The client holds leases and only renews them. *Held* is the time for",
                 "which the client holds the leases. *Requests* is the number of requests that the",
                 "client sends to each node. *One by one* is the number of requests that the",
                 "client would send to each node without batching: three requests per ttl for each",
@@ -451,11 +451,12 @@ def _start(figures: Figures) -> str:
             _lines(
                 "The next table shows the time that a new process needs for its first lock on",
                 "five nodes. The time starts before the client is created, and ends when the",
-                "lease is held. *Loopback* is the time without a delay. *Round trips* is the time",
-                f"with a delay of {start['round trip ms']} ms for each reply, divided by",
-                f"{start['round trip ms']} ms. Opening a TCP connection is not delayed. *New",
-                "nodes* have not loaded the scripts yet. *Plain sockets* is a program that only",
-                "connects and sends one PING to each node.",
+                "lease is held. *Loopback* is the time if replies are not delayed. *Round trips*",
+                f"is the time if each reply is delayed by {start['round trip ms']} ms, divided by",
+                f"{start['round trip ms']} ms. The delay does not apply to opening a TCP",
+                "connection. *New nodes* are nodes that have not loaded the scripts of quorlock",
+                "yet. *Plain sockets* is a program that only connects to each node and sends it",
+                "one PING.",
             ),
             table(["", "loopback", "round trips", "round trips, new nodes"], first),
         ]

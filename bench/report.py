@@ -35,14 +35,14 @@ def excerpt(figures: Figures) -> str:
         f" The same requests over raw sockets take {_micros(floor)}."
     ]
     compared = [
-        f"the fastest {short} asyncio takes {peer / own:.1f} times"
+        f"{peer / own:.1f} times as long {short} asyncio"
         for short, name, form in [("without", PYTHON, "sync"), ("with", ASYNCIO, "async")]
         if (peer := figures.fastest_peer("Python", form)) and (own := figures.latency(name))
     ]
     if compared:
         lines.append(
-            "- **Other Python libraries.** Of those that lock on a majority of the nodes,"
-            f" {', and '.join(compared)} as long as quorlock."
+            "- **Other Python libraries.** Compared with quorlock, the fastest library that locks"
+            f" on a majority of nodes takes {', and '.join(compared)}."
         )
     tasks, threads = figures.rate(ASYNCIO, 64), figures.rate(PYTHON, 8)
     if tasks and threads:

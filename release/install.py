@@ -37,7 +37,7 @@ python3 -m venv venv
 pip install quorlock/build/packages/quorlock-*.whl
 ```
 
-If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. This compiles for
+If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. Compiling takes
 a few minutes. To see the progress, add `--verbose`.
 """,
     "node": "```sh\nnpm install ./quorlock/build/packages/*.tgz\n```\n",

@@ -22,17 +22,19 @@ def section(results: dict[str, Any]) -> str:
             "`make bench-elections` measures how long a change of leader takes: from the end of the"
             " old leader's lease until the new leader has its own lease. All processes use Python"
             " and five nodes, and one candidate waits. For a crash, the time starts when the leader"
-            " is killed. A leader renews its lease every third of the ttl, so the lease of a killed"
-            f" leader ends after {results['ttl'] * 2 / 3:g} to {ttl}. For the method, see"
+            f" is killed. The ttl is {ttl}, and a leader renews its lease every third of the ttl,"
+            f" so the lease of a killed leader ends after {results['ttl'] * 2 / 3:g} to {ttl}. For"
+            " the method, see"
             " [bench/elections](../bench/elections/README.md).",
             table(["change by", "times", "median", "longest"], rows),
             "In a hand-over, the lock is never free: the nodes keep the old leader's key until they"
             " store the new leader's key. An [observer](election.md#observe-the-leader) learns of"
             f" the new leader {_ms(median(results['observer']))} after the election (median;"
             f" {_ms(max(results['observer']))} at most).",
-            f"The figures of this section were measured on {results['date']} at commit"
+            f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
-            f" ({machine['processor']}, {machine['server']}). Placement: {results['placement']}.",
+            f" ({machine['processor']}, {machine['server']}). The programs were placed as"
+            f" follows: {results['placement']}.",
         ]
     )
 

@@ -28,11 +28,12 @@ def _introduction(results: Results) -> str:
     machine = results["machine"]
     return (
         "## Scale\n\n`make bench-scale` measures how the cost grows with the number of leases,"
-        " resources, processes and nodes. If a curve is flat, the cost per lease, resource, process"
-        " or node stays the same. For the method, see [bench/scale](../bench/scale/README.md).\n\n"
-        f"The figures of this section were measured on {results['date']} at commit"
+        " resources, processes and nodes. If a curve in a picture is flat, the cost per lease,"
+        " resource, process or node does not grow. For the method, see"
+        " [bench/scale](../bench/scale/README.md).\n\n"
+        f"The figures in this section were measured on {results['date']} at commit"
         f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs ({machine['processor']},"
-        f" {machine['server']}). Placement: {results['placement']}."
+        f" {machine['server']}). The programs were placed as follows: {results['placement']}."
     )
 
 
@@ -40,7 +41,7 @@ def spread(values: Iterable[float]) -> str:
     """Returns how much the values differ, as words."""
     known = list(values)
     low, high = min(known), max(known)
-    return f"{high / low:.2f} times" if low > 0 else "unknown"
+    return f"a factor of {high / low:.2f}" if low > 0 else "an unknown factor"
 
 
 def _held(rows: Sequence[Results]) -> str:
@@ -65,12 +66,11 @@ def _held(rows: Sequence[Results]) -> str:
             " client's CPU time per lease and second.",
             "![Cost of a held lease](pictures/performance-scale-held.svg)",
             table(columns, cells),
-            f"For {RUST} with {_range(each['leases'] for each in own)} leases, the largest CPU time"
-            f" of the client per lease is {spread(each['client cpu'] for each in own)} the"
-            " smallest. The largest CPU time of a server per lease is"
-            f" {spread(each['server cpu'] for each in own)} the smallest. The largest memory per"
-            f" lease is {spread(each['client bytes'] for each in own)} the smallest in the client,"
-            f" and {spread(each['server bytes'] for each in own)} the smallest on a server.",
+            f"For {RUST} with {_range(each['leases'] for each in own)} leases, the client's CPU"
+            f" time per lease varies by {spread(each['client cpu'] for each in own)}, and a"
+            f" server's CPU time per lease by {spread(each['server cpu'] for each in own)}. The"
+            f" memory per lease varies by {spread(each['client bytes'] for each in own)} in the"
+            f" client, and by {spread(each['server bytes'] for each in own)} on a server.",
         ]
     )
 
@@ -104,20 +104,20 @@ def _distinct(samples: Sequence[Results]) -> str:
     return "\n\n".join(
         [
             "### Distinct resources",
-            "One process locks and releases new resources, with 64 cycles in flight on five nodes."
-            " A server keeps the fence counter of a resource for 70 s after the last lock of the"
-            " resource. So the memory of a server grows during the first 70 s. *Server* is the"
-            " memory of the server that uses the most memory.",
+            "One process locks and releases a new resource in each cycle, with 64 cycles in flight"
+            " on five nodes. A server keeps the fence counter of a resource for 70 s after the last"
+            " lock of the resource. Therefore, the memory of a server grows during the first 70 s."
+            " *Server* is the memory of the server that uses the most memory.",
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
             f"In the second half of the run, the memory of the client changed by {growth:+.1f} MB."
             f" The server with the most memory used {_megabytes(peak['server bytes'])} for"
             f" {peak['keys']:,} keys at its peak, and {_megabytes(samples[-1]['server bytes'])} at"
             " the end. Redis deletes expired keys with a delay, so a server may store more keys"
-            " than it still needs. The deletion takes CPU time. Per cycle, all servers together"
-            f" used CPU time of {micros(_mean(samples[: len(samples) // 2]))} in the first half of"
-            f" the run, and {micros(_mean(samples[-len(samples) // 10 :]))} in the last tenth of"
-            " the run. Most keys were deleted in the last tenth.",
+            " than it still needs. The deletion takes CPU time. All servers together used"
+            f" {micros(_mean(samples[: len(samples) // 2]))} of CPU time per cycle in the first"
+            f" half of the run, and {micros(_mean(samples[-len(samples) // 10 :]))} in the last"
+            " tenth of the run. Most keys were deleted in this last tenth.",
         ]
     )
 
@@ -161,11 +161,11 @@ def _processes(rows: Sequence[Results]) -> str:
             "### Processes",
             "Each process has one client, which uses five nodes. *Connections* is the number of"
             " connections to one node while all processes are idle. *Waiting* is the number of"
-            " connections while all processes wait for a lock. *Memory* is the memory of a process,"
-            " including its share of pages that processes have in common. *Memory on a server* is"
-            " the memory for one process. *Idle CPU* is the CPU time per process and second. For a"
-            " server, the CPU time that it uses without these processes is subtracted, so a figure"
-            " near zero may be negative.",
+            " connections while all processes wait for a lock. *Memory* is the memory of a process."
+            " Memory that several processes share is divided equally among these processes. *Memory"
+            " on a server* is the memory that a server uses for each process. *Idle CPU* is the CPU"
+            " time per process and second while all processes are idle. The CPU time that a server"
+            " uses without these processes is subtracted, so a figure near zero can be negative.",
             "![Cost of many processes](pictures/performance-scale-processes.svg)",
             table(
                 [
@@ -181,9 +181,9 @@ def _processes(rows: Sequence[Results]) -> str:
             ),
             "All processes wait for the same lock. Each process then gets the lock once, and"
             " releases it immediately. *Hand-over* is the average time from one acquire to the"
-            " next. *Requests* is the number of requests to a node per hand-over. *CPU of a server*"
-            " is the CPU time per hand-over. *Waiting* is the share of a core that a server uses"
-            " while all processes wait.",
+            " next. *Requests* is the number of requests to one node per hand-over. *CPU of a"
+            " server* is the CPU time of one server per hand-over. *Waiting* is the share of a core"
+            " that a server uses while all processes wait.",
             table(
                 [
                     "processes",
@@ -196,8 +196,8 @@ def _processes(rows: Sequence[Results]) -> str:
                 ],
                 hand_over,
             ),
-            f"With {_range(each['processes'] for each in rows)} processes, the longest average"
-            f" hand-over is {spread(each['hand-over ms'] for each in rows)} the shortest.",
+            f"For {_range(each['processes'] for each in rows)} processes, the average hand-over"
+            f" time varies by {spread(each['hand-over ms'] for each in rows)}.",
         ]
     )
 
@@ -227,10 +227,10 @@ def _resources(summaries: Results) -> str:
     return "\n\n".join(
         [
             "### Resources in one lock",
-            "One loop runs one cycle after another on five nodes. All resources of a lock are"
+            "One client runs one cycle at a time on five nodes. All resources of a lock are"
             " acquired together. The first *per resource* column is the time of a cycle divided by"
-            " the number of resources. The second column is the CPU time of a server divided by the"
-            " number of resources.",
+            " the number of resources. The second *per resource* column is the CPU time of a server"
+            " divided by the number of resources.",
             "![Cost of a resource](pictures/performance-scale-resources.svg)",
             table(columns, cells),
             f"A cycle with {last} resources takes {most['median'] / fewest['median']:.1f} times as"
@@ -257,11 +257,11 @@ def _nodes(summaries: Results) -> str:
     return "\n\n".join(
         [
             "### Nodes",
-            "One loop runs one cycle after another. All servers share the same CPUs, so the time"
-            " of a cycle includes the time for which servers wait for each other.",
+            "One client runs one cycle at a time. All servers share the same CPUs, so the time"
+            " of a cycle includes the time for which servers wait for a CPU.",
             "![Cost of a node](pictures/performance-scale-nodes.svg)",
             table(columns, cells),
-            f"With {_range(count for count, _ in good)} nodes, the largest CPU time of one server"
-            f" per cycle is {spread(one['server cpu per node'] for _, one in good)} the smallest.",
+            f"For {_range(count for count, _ in good)} nodes, the CPU time of one server per cycle"
+            f" varies by {spread(one['server cpu per node'] for _, one in good)}.",
         ]
     )

@@ -31,10 +31,10 @@ def section(results: dict[str, Any]) -> str:
             _hand_off(contests["hand-off"]),
             _use(in_use(contests)),
             _limit(contests["limit"]),
-            f"The figures of this section were measured on {results['date']} at commit"
+            f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
-            f" ({machine['processor']}, {machine['server']}). Placement, except in the last table:"
-            f" {results['placement']}.",
+            f" ({machine['processor']}, {machine['server']}). Except in the last table, the"
+            f" programs were placed as follows: {results['placement']}.",
         ]
     )
 
@@ -65,8 +65,8 @@ def _cycles(rows: list[dict[str, Any]]) -> str:
         "server cpu per node": "CPU time per node and cycle",
     }
     return (
-        "A cycle acquires and releases one permit or lock that nobody else wants. The ratio in"
-        " parentheses is the figure divided by the figure of the same library's exclusive lock.\n\n"
+        "A cycle acquires and releases one permit or lock that nobody else wants. The number in"
+        " parentheses is the value divided by the value for the same library's exclusive lock.\n\n"
         + "\n\n".join(figures(figure) for figure in titles)
     )
 
@@ -105,7 +105,8 @@ def _rounds(contests: Mapping[str, Summaries]) -> str:
         " permits. At full load, there are as many contenders as permits. In the last row, there"
         " are twice as many contenders as permits. Contenders hold permits for 5 to 15 ms at limit"
         " 10, for 0.5 to 1.5 s at limit 1,000, and for 10 ms in the last row. Because these times"
-        " differ, compare the rounds, not the rates.\n\n" + table(columns, rows)
+        " differ, compare the numbers of rounds, not the acquisitions per second.\n\n"
+        + table(columns, rows)
     )
 
 
@@ -121,8 +122,8 @@ def _hand_off(entrants: Summaries) -> str:
     columns = ["20 contenders for 10 permits", "uncontended acquire", "hand-off", "ratio"]
     return (
         "Each holder keeps its permit for 75 to 225 ms while other contenders wait. A *hand-off* is"
-        " the time from the return of a release until a waiter has the permit. The time in the last"
-        " column starts at the call of the release.\n\n" + table([*columns, "from the call"], rows)
+        " the time from when a release returns until a waiter has the permit. The time in the last"
+        " column starts when the release is called.\n\n" + table([*columns, "from the call"], rows)
     )
 
 
@@ -151,7 +152,7 @@ def _use(entrants: Summaries) -> str:
         " 11 ms. *Permits in use* is the average number of held permits. *Above the limit* is the"
         " number of acquisitions after which there were more holders than permits.\n\n"
         "In the first row, ten contenders share the ten permits, so no contender waits. A permit is"
-        " idle only while its next holder sends requests. In the other rows, ten of the 20"
+        " idle only while its next holder acquires it. In the other rows, ten of the 20"
         " contenders wait." + _needed(entrants) + "\n\n" + table(columns, rows)
     )
 

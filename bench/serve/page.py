@@ -21,10 +21,10 @@ def section(results: dict[str, Any]) -> str:
             _goals(results),
             _cycles(results["cycles"]),
             _idle(results["idle"]),
-            f"The figures of this section were measured on {results['date']} at commit"
+            f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
-            f" ({machine['processor']}, {machine['server']}). Placement: {results['placement']}."
-            " The daemon runs on the CPUs of the clients.",
+            f" ({machine['processor']}, {machine['server']}). The programs were placed as"
+            f" follows: {results['placement']}. The daemon runs on the same CPUs as the clients.",
         ]
     )
 
@@ -51,8 +51,8 @@ def _cycles(cycles: dict[str, dict[str, Any]]) -> str:
         rows.append([name(contender), *row, rate])
     columns = ["five nodes", "median", "times Rust", "99th percentile", f"cycles/s, {IN_FLIGHT}"]
     return (
-        f"The last column is the throughput with {IN_FLIGHT} cycles in flight, for which {SERVE}"
-        f" has {IN_FLIGHT} connections. The other columns are for one cycle at a"
+        f"The last column is the throughput with {IN_FLIGHT} cycles in flight. For this column,"
+        f" {SERVE} has {IN_FLIGHT} connections. The other columns are for one cycle at a"
         f" time.\n\n{table(columns, rows)}"
     )
 

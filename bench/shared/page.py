@@ -17,9 +17,10 @@ def section(results: dict[str, Any]) -> str:
             _alone(results["alone"]),
             _together(results["together"]),
             _phases(results["phases"]),
-            f"The figures of this section were measured on {results['date']} at commit"
+            f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
-            f" ({machine['processor']}, {machine['server']}). Placement: {results['placement']}.",
+            f" ({machine['processor']}, {machine['server']}). The programs were placed as"
+            f" follows: {results['placement']}.",
         ]
     )
 
@@ -54,9 +55,10 @@ def _together(figures: dict[str, Any]) -> str:
     ]
     columns = ["1,000 loops", "cycles per second", "scripts per node", "CPU time per node"]
     return (
-        f"{table(columns, rows)}\n\nThe readers complete {readers['rate'] / exclusive['rate']:.2f}"
-        " times as many cycles per second as the loops with exclusive locks. On this machine, the"
-        " CPU that all five servers share limits both rates."
+        f"{table(columns, rows)}\n\nThe loops with shared locks complete"
+        f" {readers['rate'] / exclusive['rate']:.2f} times as many cycles per second as the loops"
+        " with exclusive locks. On this machine, the CPU that all five servers share limits both"
+        " rates."
     )
 
 
@@ -78,8 +80,9 @@ def _phases(phases: dict[str, dict[str, Any]]) -> str:
     columns = ["a writer among 64 readers", "granted within 10 s", "median wait", "longest wait"]
     return (
         "In the next table, 64 readers repeatedly hold one resource for 10 to 30 ms, and a writer"
-        " wants the resource exclusively. With quorlock, the writer waits for the readers that came"
-        " before it. *Later readers* came after the writer, but got the lock before the writer."
-        " With quorlock, they get the lock only while the writer's first request is under way."
+        " tries to lock the resource exclusively. With quorlock, the writer waits for the"
+        " readers that asked for the lock before it. *Later readers* asked for the lock after the"
+        " writer, but got it before the writer. With quorlock, a reader can overtake the writer"
+        " only while the writer's first request is under way."
         "\n\n" + table([*columns, "most later readers", "reads per second"], rows)
     )
