@@ -22,7 +22,7 @@ SOURCE = {
     "build": """\
 quorlock is not on PyPI, npm or crates.io yet. Clone the repository, and build the Python
 and Node.js packages. The build needs Rust 1.88, Python 3.11 and Node.js 20.19 or later, a C
-compiler and make. It takes about three minutes:
+compiler and make. On two cores, it takes about six minutes:
 
 <!-- test: skip (see tests/packages) -->
 ```sh
@@ -38,7 +38,7 @@ pip install quorlock/build/packages/quorlock-*.whl
 ```
 
 If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. Compiling takes
-a few minutes. To see the progress, add `--verbose`.
+about as long. To see the progress, add `--verbose`.
 """,
     "node": "```sh\nnpm install ./quorlock/build/packages/*.tgz\n```\n",
     "rust": """\

@@ -15,7 +15,7 @@ use crate::waiting::hub;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use quorlock::{Detail, Listener, LogRecord, PerProcess, TARGETS};
+use quorlock::{Detail, Listener, PerProcess, Record, TARGETS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -114,12 +114,12 @@ pub(crate) fn records(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyTuple>>> {
     records.iter().map(|record| arguments(py, record)).collect()
 }
 
-fn arguments<'py>(py: Python<'py>, record: &LogRecord) -> PyResult<Bound<'py, PyTuple>> {
+fn arguments<'py>(py: Python<'py>, record: &Record) -> PyResult<Bound<'py, PyTuple>> {
     let fields = PyDict::new(py);
     for (name, detail) in &record.fields {
         fields.set_item(name, value(py, detail)?)?;
     }
-    let LogRecord { level, target, name, text, time, .. } = record;
+    let Record { level, target, name, text, time, .. } = record;
     (level, target, name, text, time, fields).into_pyobject(py)
 }
 

@@ -57,5 +57,5 @@ pub use runtime::fork::PerProcess;
 pub use runtime::{Operation, Pending};
 pub use telemetry::histogram::Histogram;
 pub use telemetry::metrics::{Family, Kind, Sample, Value};
-pub use telemetry::records::{Detail, Listener, LogRecord, TARGETS};
+pub use telemetry::records::{Detail, Listener, Record, TARGETS};
 pub use telemetry::stats::{NodeState, NodeStats, Stats};

@@ -14,7 +14,7 @@ use quorlock_protocol::node::entry::{Entry, Time};
 use quorlock_protocol::node::permits::{self, Choice, Permits, Permitted};
 use quorlock_protocol::node::queue::{self, Message};
 use quorlock_protocol::node::readers::LockMode;
-use quorlock_protocol::node::record::{self, Record, RecordInMode, Wanted};
+use quorlock_protocol::node::record::{self, LockRecord, RecordInMode, Wanted};
 use quorlock_protocol::{FENCE_MEMORY, Moment, Turns, Vote, next_fence};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const USED_UP: &str = "the fence counter is used up";
 #[derive(Default)]
 pub(crate) struct NodeMemory {
     /// The lock records, by lock key.
-    records: HashMap<String, Record<Token>>,
+    records: HashMap<String, LockRecord<Token>>,
     /// The queues of semaphores and the numbers of their slots, by index key. Each permit is a lock record.
     permits: HashMap<String, Permits>,
     /// The callbacks for messages, by channel.
@@ -184,7 +184,7 @@ impl NodeMemory {
                 return Ok(Reply::SeenPermits(self.inspect_permits(time, semaphore)));
             }
             Request::List { prefix, .. } => {
-                let is_held = |(lock, record): &(&String, &Record<Token>)| {
+                let is_held = |(lock, record): &(&String, &LockRecord<Token>)| {
                     lock.starts_with(&**prefix)
                         && record
                             .entry
@@ -382,7 +382,7 @@ impl NodeMemory {
         if self.size() < self.full.max(LEAST_FULL) {
             return;
         }
-        self.records.retain(|_, Record { entry, queue }| {
+        self.records.retain(|_, LockRecord { entry, queue }| {
             entry.token(time.now).is_some()
                 || entry.stored_readers(time.now).is_some()
                 || entry.last_fence(time.wall).is_some()
@@ -425,7 +425,7 @@ impl NodeMemory {
 
     /// The lock record of a resource, by its lock key.
     #[cfg(test)]
-    pub(crate) fn record(&mut self, lock: &str) -> &mut Record<Token> {
+    pub(crate) fn record(&mut self, lock: &str) -> &mut LockRecord<Token> {
         self.records.entry(lock.to_owned()).or_default()
     }
 
@@ -464,7 +464,7 @@ impl NodeMemory {
     /// The tokens that hold a lock.
     #[cfg(test)]
     pub(crate) fn tokens(&self, now: Moment) -> Vec<Token> {
-        let tokens = |record: &Record<Token>| {
+        let tokens = |record: &LockRecord<Token>| {
             let readers: Vec<_> =
                 record.entry.shares(now).map(|(token, _)| token.clone()).collect();
             if readers.is_empty() {

@@ -45,7 +45,7 @@ pub struct Listener {
 
 #[derive(Default)]
 struct RecordBuffer {
-    records: Vec<Arc<LogRecord>>,
+    records: Vec<Arc<Record>>,
     dropped: u64,
     /// Whether the consumer was woken and will take the records.
     is_awake: bool,
@@ -54,7 +54,7 @@ struct RecordBuffer {
 /// One event.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
-pub struct LogRecord {
+pub struct Record {
     /// The level, from 1 (error) to 5 (trace).
     pub level: u8,
     /// One of the [`TARGETS`], or `quorlock` if records were dropped.
@@ -120,23 +120,23 @@ impl Listener {
     }
 
     /// Takes all queued records, oldest first. Does not block.
-    pub fn take(&self) -> Vec<Arc<LogRecord>> {
+    pub fn take(&self) -> Vec<Arc<Record>> {
         let RecordBuffer { mut records, dropped, .. } = std::mem::take(&mut *lock(&self.queue));
         if dropped > 0 {
-            records.push(Arc::new(LogRecord::dropped(dropped)));
+            records.push(Arc::new(Record::dropped(dropped)));
         }
         records
     }
 
     /// The records of [`Listener::take`] as JSON: a list of objects with the field names of
-    /// [`LogRecord`].
+    /// [`Record`].
     pub fn take_json(&self) -> String {
         let records = self.take();
-        let records: Vec<&LogRecord> = records.iter().map(|record| &**record).collect();
+        let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
         serde_json::to_string(&records).expect("it contains only values that JSON can represent")
     }
 
-    fn put(&self, record: &Arc<LogRecord>) {
+    fn put(&self, record: &Arc<Record>) {
         let must_wake = {
             let mut queue = lock(&self.queue);
             if queue.records.len() < CAPACITY {
@@ -242,7 +242,7 @@ impl Subscriber for Recorder {
 
     fn event(&self, event: &Event<'_>) {
         let Some(index) = position(event.metadata().target()) else { return };
-        let record = Arc::new(LogRecord::of(event));
+        let record = Arc::new(Record::of(event));
         for listener in listeners() {
             if record.level <= listener.levels[index].load(Ordering::Relaxed) {
                 listener.put(&record);
@@ -264,7 +264,7 @@ impl Subscriber for Recorder {
     fn exit(&self, _: &Id) {}
 }
 
-impl LogRecord {
+impl Record {
     fn of(event: &Event<'_>) -> Self {
         let metadata = event.metadata();
         let mut fields = Fields::default();

@@ -3,7 +3,7 @@
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
 use quorlock::{
-    Client, Detail, ErrorCode, Kind, Lease, Listener, LogRecord, NodeState, Owner, Pending, Result,
+    Client, Detail, ErrorCode, Kind, Lease, Listener, NodeState, Owner, Pending, Record, Result,
     TARGETS, Value,
 };
 use serde_json::json;
@@ -17,7 +17,7 @@ const NOW: Duration = Duration::ZERO;
 /// none is dropped.
 struct Recorder {
     _listener: Arc<Listener>,
-    records: Arc<Mutex<Vec<Arc<LogRecord>>>>,
+    records: Arc<Mutex<Vec<Arc<Record>>>>,
 }
 
 impl Recorder {
@@ -44,9 +44,9 @@ impl Recorder {
     }
 
     /// The records with this name that have a field with this text.
-    fn about(&self, name: &str, text: &str) -> Vec<Arc<LogRecord>> {
+    fn about(&self, name: &str, text: &str) -> Vec<Arc<Record>> {
         let records = self.records.lock().unwrap();
-        let has = |record: &&Arc<LogRecord>| {
+        let has = |record: &&Arc<Record>| {
             let is = |detail: &Detail| *detail == Detail::Text(text.to_owned());
             record.name == name && record.fields.iter().any(|(_, detail)| is(detail))
         };
@@ -127,7 +127,7 @@ fn acquires_in_shared_mode_are_logged_with_their_mode() {
     assert!(wait(reader.release()));
     let mode = |name, resource: &str| -> Vec<_> {
         let records = recorder.about(name, resource);
-        let mode = |record: &Arc<LogRecord>| {
+        let mode = |record: &Arc<Record>| {
             let found = record.fields.iter().find(|(name, _)| *name == "mode");
             found.map(|(_, mode)| mode.clone())
         };
@@ -321,7 +321,7 @@ fn a_listener_whose_wake_up_fails_is_woken_by_the_next_record() {
     }
     works.store(2, Ordering::SeqCst);
     assert!(wait(acquire().release()));
-    let is_about_this = |record: &Arc<LogRecord>| record.text.contains("wakes");
+    let is_about_this = |record: &Arc<Record>| record.text.contains("wakes");
     let mut records = Vec::new();
     wait_until("all records arrive", || {
         records.extend(listener.take().into_iter().filter(is_about_this));

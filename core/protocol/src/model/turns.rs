@@ -9,7 +9,7 @@ use super::settings::{NODES, TERM};
 use crate::node::entry::Time;
 use crate::node::queue;
 use crate::node::readers::LockMode;
-use crate::node::record::{self, Record, Wanted};
+use crate::node::record::{self, LockRecord, Wanted};
 use crate::{Actions, Calls, Event, Moment, Outcome, Quorum, RetryDelay, Round, Turns, Vote};
 use stateright::{Checker, Expectation, Model, Property};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,7 +38,7 @@ struct Scope {
 
 #[derive(Clone, Debug, PartialEq)]
 struct World {
-    records: [Record<Token>; NODES],
+    records: [LockRecord<Token>; NODES],
     clients: Vec<Client>,
     arrived: u64,
     last_token: Token,

@@ -16,21 +16,21 @@ use std::time::Duration;
 
 /// The lock record of one resource. `T` is the type of tokens.
 #[derive(Clone, Debug, PartialEq, Hash)]
-pub struct Record<T> {
+pub struct LockRecord<T> {
     /// The lock and its fence counter.
     pub entry: Entry<T>,
     /// The waiters.
     pub queue: Queue,
 }
 
-impl<T> Default for Record<T> {
+impl<T> Default for LockRecord<T> {
     fn default() -> Self {
         Self { entry: Entry::default(), queue: Queue::default() }
     }
 }
 
 /// The record of a resource, and the mode in which a lease has it.
-pub type RecordInMode<'a, T> = (&'a mut Record<T>, LockMode);
+pub type RecordInMode<'a, T> = (&'a mut LockRecord<T>, LockMode);
 
 /// The arguments of ACQUIRE and TRANSFER.
 #[derive(Clone, Copy)]
@@ -52,7 +52,7 @@ fn name(waiter: &Arc<str>, mode: LockMode) -> Arc<str> {
     if mode == LockMode::Shared { reader_name(waiter) } else { Arc::clone(waiter) }
 }
 
-impl<T: Value> Record<T> {
+impl<T: Value> LockRecord<T> {
     /// Returns how long the queue keeps a client from locking the resource in this mode; `None` if it does not.
     fn is_blocked(
         &mut self,

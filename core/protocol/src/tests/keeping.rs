@@ -3,7 +3,7 @@
 use super::{END, TERM, at, granted_by_all};
 use crate::node::entry::Time;
 use crate::node::readers::LockMode;
-use crate::node::record::{self, Record, Wanted};
+use crate::node::record::{self, LockRecord, Wanted};
 use crate::{Answer, Keep, Moment, Quorum, Term, Turns};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ fn time(now: Moment) -> Time {
     Time { now, wall: 1_000_000_000_000 }
 }
 
-fn exclusive(records: &mut [Record<char>]) -> Vec<record::RecordInMode<'_, char>> {
+fn exclusive(records: &mut [LockRecord<char>]) -> Vec<record::RecordInMode<'_, char>> {
     records.iter_mut().map(|record| (record, LockMode::Exclusive)).collect()
 }
 
 /// Lock records that the token `A` acquired for 10 s at `at(0)`.
-fn acquired(resources: usize) -> Vec<Record<char>> {
-    let mut records: Vec<Record<char>> = (0..resources).map(|_| Record::default()).collect();
+fn acquired(resources: usize) -> Vec<LockRecord<char>> {
+    let mut records: Vec<LockRecord<char>> =
+        (0..resources).map(|_| LockRecord::default()).collect();
     let waiter = None;
     let ticket = None;
     let wanted = Wanted { token: &'A', ttl: TERM.ttl, proposal: 1_000_000_000_000, waiter, ticket };
@@ -33,7 +34,7 @@ fn acquired(resources: usize) -> Vec<Record<char>> {
 
 /// Sends a RELEASE of this token to the node at 1 s. Returns the answer and the notified waiters.
 fn release(
-    records: &mut [Record<char>],
+    records: &mut [LockRecord<char>],
     token: char,
     keep: Option<Duration>,
 ) -> (bool, Vec<String>) {

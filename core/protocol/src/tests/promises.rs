@@ -7,7 +7,7 @@
 use super::at;
 use crate::node::entry::Time;
 use crate::node::readers::LockMode::{self, Exclusive, Shared, Upgraded};
-use crate::node::record::{self, Record, RecordInMode, Wanted};
+use crate::node::record::{self, LockRecord, RecordInMode, Wanted};
 use crate::turns::Turns;
 use crate::{Healed, Moment, Vote};
 use std::collections::{HashSet, VecDeque};
@@ -68,7 +68,7 @@ struct Promise {
 #[derive(Clone, Hash)]
 struct Node {
     tick: u64,
-    records: [Record<u8>; RESOURCES],
+    records: [LockRecord<u8>; RESOURCES],
     promises: [[Promise; RESOURCES]; LEASES],
     /// Whether the ACQUIRE has arrived. A client sends it once.
     was_asked: [bool; LEASES],

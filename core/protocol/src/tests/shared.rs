@@ -4,7 +4,7 @@ use super::at;
 use crate::Vote;
 use crate::node::entry::{Entry, Time, acquire};
 use crate::node::readers::LockMode;
-use crate::node::record::{self, Record, Wanted};
+use crate::node::record::{self, LockRecord, Wanted};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ fn read(entry: &mut Entry<u8>, milliseconds: u64, token: u8, ttl: Duration) {
 fn failed_upgrade_shortens_no_resource_of_the_lease() {
     let modes = [LockMode::Shared, LockMode::Exclusive];
     let upgraded = [LockMode::Upgraded, LockMode::Exclusive];
-    let mut records = [Record::default(), Record::default()];
+    let mut records = [LockRecord::default(), LockRecord::default()];
     let mut entries: Vec<_> =
         records.iter_mut().map(|record| &mut record.entry).zip(modes).collect();
     let vote = acquire(&mut entries, time(0), &1, TTL, WALL);
