@@ -473,7 +473,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             extension: LONG_TERM,
             releases: false,
             ticks: 2 + further,
-            faults: Faults { cancels: 1, replacements: 1, ..NONE },
+            faults: Faults { cancels: 1, replacements: 1, timeouts: 1, ..NONE },
             happens: vec![happens::STUCK],
             ..Scope::new("changes of mode: an upgrade arrives after an extension")
         },
