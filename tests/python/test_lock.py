@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -150,6 +151,11 @@ def test_durations_can_be_timedeltas(client: quorlock.Client) -> None:
         assert 30 < lease.remaining < 60
         lease.extend(timedelta(minutes=10))
         assert lease.remaining > 500
+
+
+def test_a_traceback_shows_the_public_name_of_an_error() -> None:
+    shown = traceback.format_exception_only(quorlock.ClosedError("the client is closed"))
+    assert shown == ["quorlock.ClosedError: the client is closed\n"]
 
 
 def test_errors_name_every_node_and_can_be_pickled(

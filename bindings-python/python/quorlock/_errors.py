@@ -106,3 +106,18 @@ class LeaseDroppedWarning(RuntimeWarning):
 class EventLoopBlockedWarning(RuntimeWarning):
     """A blocking call runs in the thread of an event loop, whose tasks all stop until it returns.
     Use the async form of the call."""
+
+
+# Tracebacks show these names with the module from which programs import them.
+for kind in (
+    QuorlockError,
+    ConfigError,
+    LockTimeoutError,
+    QuorumError,
+    LeaseLostError,
+    ClosedError,
+    LeaseDroppedWarning,
+    EventLoopBlockedWarning,
+):
+    kind.__module__ = "quorlock"
+del kind
