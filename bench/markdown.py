@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,14 @@ def micros(value: float) -> str:
 def failure(summary: Mapping[str, Any]) -> str:
     """Returns the first word of the reason why a summary has no figures."""
     return str(summary["failure"]).partition(":")[0]
+
+
+def placed(placement: str) -> str:
+    """Returns a clause about the CPUs of servers and clients, from the result of `place`."""
+    cpus = re.fullmatch(r"servers on CPU \[(.+)\], clients on CPU \[(.+)\]", placement)
+    if cpus is None:
+        return f"The programs were {placement}"
+    return f"The servers ran on CPU {cpus[1]}, and the clients on CPU {cpus[2]}"
 
 
 def name(contender: str) -> str:

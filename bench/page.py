@@ -76,8 +76,8 @@ def _introduction(figures: Figures) -> str:
             "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
             _lines(
                 "The picture shows the latency of one cycle on five nodes. A cycle is one acquire",
-                "followed by one release of a free lock. Shorter is better. For the figures in the",
-                "picture, see [One at a time](#one-at-a-time).",
+                "followed by one release of a free lock with a ttl of 10 s. Shorter is better. For",
+                "the figures in the picture, see [One at a time](#one-at-a-time).",
             ),
             _lines(
                 "This page compares the cost of quorlock with the cost of raw sockets and of",
@@ -85,28 +85,27 @@ def _introduction(figures: Figures) -> str:
                 "over loopback.",
             ),
             _lines(
-                "**Compare the ratios, not the times.** The times depend on the machine, and",
-                "loopback is faster than any network. `make bench` repeats the measurement. For",
-                "the method, see [bench/README.md](../bench/README.md). For the targets",
-                "that quorlock should meet, see [the goals](#goals).",
+                "**Compare the ratios between libraries, not the times.** The times depend on the",
+                "machine, and loopback is faster than any network. To repeat the measurements, run",
+                "`make bench`. For the method, see [bench/README.md](../bench/README.md). For the",
+                "targets that quorlock should meet, see [the goals](#goals).",
             ),
             "\n".join(
                 [
-                    "- A *cycle* is one acquire and one release of a free lock with a ttl of 10 s.",
                     "- The *floor* is a Rust program that sends the same requests as quorlock over"
-                    " raw sockets. The program waits for the replies of a majority of the nodes.",
-                    "- The floor has no timeouts, does not undo failed acquires and does not"
-                    " reconnect.",
-                    "- *Floor, all* is the floor program, except that it waits for the replies of"
-                    " all nodes.",
-                    "- *Floor, plain* is the floor program with simpler requests: a `SET NX PX`,"
-                    " and a script that compares the token and deletes the key.",
-                    "- A *Python peer* is another Python library that needs a majority of the nodes"
-                    " for a lock.",
+                    " raw sockets. The program waits for the replies of a majority of the nodes,"
+                    " has no timeouts, does not undo failed acquires, and does not reconnect.",
+                    "- *Floor, all* is the *floor* program with one difference: it waits for the"
+                    " replies of all nodes.",
+                    "- *Floor, plain* is the *floor* program with simpler requests: an acquire is a"
+                    " `SET NX PX`, and a release is a script that compares the token and deletes"
+                    " the key.",
+                    "- A *Python peer* is a Python library, other than quorlock, that locks on a"
+                    " majority of the nodes.",
                     "- *redlock-4* and *redlock-5* are major versions 4 and 5 of the npm package"
                     " `redlock`.",
-                    "- A ratio such as *1.15 times* is a latency or a throughput, divided by the"
-                    " latency or throughput that it is compared with.",
+                    "- A ratio such as *1.15 times* is one latency divided by another latency, or"
+                    " one throughput divided by another throughput.",
                 ]
             ),
             _table(["condition", "value"], conditions),
@@ -129,7 +128,7 @@ def _goals(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Goals",
-            "All goals apply to five nodes. All latencies in the table are medians.",
+            "All goals in the table apply to five nodes. All latencies in the table are medians.",
             table(["what is measured", "goal", "measured", "met"], rows),
             "For the reasons why some goals are not met, see"
             " [Where the time goes](where-the-time-goes.md).",
@@ -156,14 +155,13 @@ def _one_at_a_time(figures: Figures) -> str:
             "## One at a time",
             _lines(
                 "One client runs one cycle at a time. *CPU* is the CPU time that the client",
-                "process uses per cycle. *Times floor* is the median latency divided by the median",
-                "latency of the floor. *Times plain floor* is the median latency divided by the",
-                "median latency of *floor, plain*. The picture of these figures is",
-                "[at the top](#performance).",
+                "process uses per cycle. *Times floor* is a library's median latency divided by",
+                "the median latency of the *floor*. *Times plain floor* is a library's median",
+                "latency divided by the median latency of *floor, plain*.",
             ),
             table(columns, rows),
-            "The next table shows the median latency of one cycle for different numbers of nodes."
-            " N is the number of nodes. A dash means that the library was not measured with that"
+            "The next table shows the median latency of one cycle for different numbers of nodes"
+            " (N). A dash means that the library was not measured with that"
             " number of nodes.",
             "![Latency of one cycle by the number of nodes](pictures/performance-nodes.svg)",
             table(["", *(f"N = {count}" for count in counts)], _latency_by_nodes(figures, counts)),
@@ -233,9 +231,9 @@ def _in_flight(figures: Figures) -> str:
             "## Many in flight",
             _lines(
                 "One process runs many cycles concurrently on five nodes.",
-                "Each concurrent cycle has its own key. The cycles run in tasks, promises or",
-                "goroutines. For libraries that block the caller, the cycles run in at most 8",
-                "threads.",
+                "Each concurrent cycle locks a different resource. The cycles run in tasks,",
+                "promises or goroutines. If a library blocks the caller, its cycles run in at most",
+                "8 threads.",
             ),
             "![Throughput](pictures/performance-throughput.svg)",
             "The next table shows how many cycles per second each library completes. *In"
@@ -282,9 +280,9 @@ def _servers(figures: Figures) -> str:
             _lines(
                 "A server runs commands in one thread, so its CPU time per cycle limits the",
                 "throughput of all clients together. The next table shows the CPU time that one",
-                "server uses per cycle, averaged over the five servers. *Times rslock* is this",
-                "CPU time divided by the CPU time with rslock. A dash means that the value was not",
-                "measured.",
+                "server uses per cycle, averaged over the five servers. *Times rslock* is the CPU",
+                "time per cycle of a library divided by the CPU time per cycle of the library",
+                "rslock. A dash means that the value was not measured.",
             ),
             table(columns, _server_rows(figures)),
         ]
@@ -311,9 +309,10 @@ def _round_trips(figures: Figures) -> str:
     parts = [
         "## On a network",
         _lines(
-            "One client runs one cycle at a time on five nodes. Each reply is delayed by 0.5 ms",
-            "(a typical round-trip time within a zone) or by 2 ms (a typical round-trip time",
-            "between zones). A cycle takes at least two round trips.",
+            "One client runs one cycle at a time on five nodes. Each reply of a node is delayed:",
+            "in one measurement by 0.5 ms (a typical round-trip time within a zone), and in",
+            "another measurement by 2 ms (a typical round-trip time between zones). A cycle takes",
+            "at least two round trips.",
         ),
     ]
     if not by_time:
@@ -324,8 +323,8 @@ def _round_trips(figures: Figures) -> str:
     return "\n\n".join(
         [
             *parts,
-            "The next table shows each median latency, and its ratio to the median latency of"
-            " *floor, plain*.",
+            "The next table shows the median latency of each library, and the ratio of this latency"
+            " to the median latency of *floor, plain*.",
             table(columns, _round_trip_rows(by_time)),
         ]
     )
@@ -354,9 +353,9 @@ def _faults(figures: Figures) -> str:
             "## With nodes that fail",
             _lines(
                 "One client runs one cycle at a time on five nodes, and some of the nodes fail.",
-                "Each cell shows the median latency. The ratio in parentheses is this latency",
-                "divided by the latency of the same library on healthy nodes. Both latencies were",
-                "measured in the same rounds of the benchmark.",
+                "Each cell of the table shows the median latency of a cycle. The ratio in",
+                "parentheses is this latency divided by the library's latency on healthy nodes.",
+                "The benchmark measured the two latencies at about the same time.",
             ),
             "\n".join(
                 [
@@ -364,7 +363,8 @@ def _faults(figures: Figures) -> str:
                     "- *Killed* nodes are ended with SIGKILL.",
                     "- *Slow* nodes send each reply 50 ms late.",
                     "- *Hangs* means that the library did not answer within 10 s.",
-                    "- *Fails* means that the library reported an error in two consecutive rounds.",
+                    "- *Fails* means that the library reported an error in two consecutive rounds"
+                    " of the benchmark.",
                 ]
             ),
             "![Latency with nodes that fail](pictures/performance-faults.svg)",
@@ -408,9 +408,9 @@ def _held(figures: Figures) -> str:
         [
             "## Held leases",
             _lines(
-                "The client holds leases and only renews them. *Held* is the time for",
-                "which the client holds the leases. *Requests* is the number of requests that the",
-                "client sends to each node. *One by one* is the number of requests that the",
+                "In this measurement, a client only holds and renews leases. *Held* is the time",
+                "for which the client holds the leases. *Requests* is the number of requests that",
+                "the client sends to each node. *One by one* is the number of requests that the",
                 "client would send to each node without batching: three requests per ttl for each",
                 "lease. *CPU* is the CPU time of the client, and *CPU of a server* is the CPU time",
                 "of one server. Both CPU times are percentages of one core.",
@@ -445,16 +445,16 @@ def _start(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Start",
-            "The *bare* process only starts and exits. The *importing* process also imports"
-            " quorlock.",
+            "The next table shows how long two processes run. The *bare* process only starts and"
+            " exits. The *importing* process starts, imports quorlock, and exits.",
             table(["", "bare", "importing", "difference"], imports),
             _lines(
                 "The next table shows the time that a new process needs for its first lock on",
                 "five nodes. The time starts before the client is created, and ends when the",
                 "lease is held. *Loopback* is the time if replies are not delayed. *Round trips*",
                 f"is the time if each reply is delayed by {start['round trip ms']} ms, divided by",
-                f"{start['round trip ms']} ms. The delay does not apply to opening a TCP",
-                "connection. *New nodes* are nodes that have not loaded the scripts of quorlock",
+                f"{start['round trip ms']} ms. Opening a TCP connection is not delayed.",
+                "*New nodes* are nodes that have not loaded the scripts of quorlock",
                 "yet. *Plain sockets* is a program that only connects to each node and sends it",
                 "one PING.",
             ),

@@ -32,17 +32,17 @@ def excerpt(figures: Figures) -> str:
     )
     lines = [
         f"- **One lock at a time.** One acquire and release on five nodes takes {times} (medians)."
-        f" The same requests over raw sockets take {_micros(floor)}."
+        f" Over raw sockets, the requests of quorlock take {_micros(floor)}."
     ]
     compared = [
-        f"{peer / own:.1f} times as long {short} asyncio"
+        f"{peer / own:.1f} times as long as quorlock {short} asyncio"
         for short, name, form in [("without", PYTHON, "sync"), ("with", ASYNCIO, "async")]
         if (peer := figures.fastest_peer("Python", form)) and (own := figures.latency(name))
     ]
     if compared:
         lines.append(
-            "- **Other Python libraries.** Compared with quorlock, the fastest library that locks"
-            f" on a majority of nodes takes {', and '.join(compared)}."
+            "- **Other Python libraries.** The fastest other library that locks on a majority of"
+            f" nodes takes {', and '.join(compared)}."
         )
     tasks, threads = figures.rate(ASYNCIO, 64), figures.rate(PYTHON, 8)
     if tasks and threads:

@@ -21,8 +21,8 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "gettin
 SOURCE = {
     "build": """\
 quorlock is not on PyPI, npm or crates.io yet. Clone the repository, and build the Python
-and Node.js packages. The build needs Rust 1.88, Python 3.11 and Node.js 20.19 or later, a C
-compiler and make. On two cores, it takes about six minutes:
+and Node.js packages. The build needs a C compiler, make, and at least Rust 1.88, Python 3.11 and
+Node.js 20.19. On two cores, it takes about six minutes:
 
 <!-- test: skip (see tests/packages) -->
 ```sh
@@ -37,8 +37,8 @@ python3 -m venv venv
 pip install quorlock/build/packages/quorlock-*.whl
 ```
 
-If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. Compiling takes
-about as long. To see the progress, add `--verbose`.
+If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. The installation
+then takes about six minutes. To see the progress, add `--verbose`.
 """,
     "node": "```sh\nnpm install ./quorlock/build/packages/*.tgz\n```\n",
     "rust": """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from markdown import table
+from markdown import placed, table
 
 
 def section(results: dict[str, Any]) -> str:
@@ -21,10 +21,10 @@ def section(results: dict[str, Any]) -> str:
             "## Elections",
             "`make bench-elections` measures how long a change of leader takes: from the end of the"
             " old leader's lease until the new leader has its own lease. All processes use Python"
-            " and five nodes, and one candidate waits. For a crash, the time starts when the leader"
-            f" is killed. The ttl is {ttl}, and a leader renews its lease every third of the ttl,"
-            f" so the lease of a killed leader ends after {results['ttl'] * 2 / 3:g} to {ttl}. For"
-            " the method, see"
+            " and five nodes. One candidate waits to become the leader. For a crash, the time"
+            f" starts when the leader is killed. The ttl is {ttl}, and a leader renews its lease"
+            " when a third of the ttl has passed. Therefore, the lease of a killed leader ends"
+            f" after {results['ttl'] * 2 / 3:g} to {ttl}. For the method, see"
             " [bench/elections](../bench/elections/README.md).",
             table(["change by", "times", "median", "longest"], rows),
             "In a hand-over, the lock is never free: the nodes keep the old leader's key until they"
@@ -33,8 +33,8 @@ def section(results: dict[str, Any]) -> str:
             f" {_ms(max(results['observer']))} at most).",
             f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
-            f" ({machine['processor']}, {machine['server']}). The programs were placed as"
-            f" follows: {results['placement']}.",
+            f" ({machine['processor']}, {machine['server']})."
+            f" {placed(results['placement'])}.",
         ]
     )
 

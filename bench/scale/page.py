@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from figures import RUST
-from markdown import micros, name, table
+from markdown import micros, name, placed, table
 
 Results = dict[str, Any]
 
@@ -33,7 +33,8 @@ def _introduction(results: Results) -> str:
         " [bench/scale](../bench/scale/README.md).\n\n"
         f"The figures in this section were measured on {results['date']} at commit"
         f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs ({machine['processor']},"
-        f" {machine['server']}). The programs were placed as follows: {results['placement']}."
+        f" {machine['server']})."
+        f" {placed(results['placement'])}."
     )
 
 
@@ -62,8 +63,8 @@ def _held(rows: Sequence[Results]) -> str:
         [
             "### Held leases at scale",
             "One process acquires leases with a ttl of 10 s, and then only renews them. All leases"
-            " were still valid at the end. *Bytes* is the client's memory per lease. *CPU* is the"
-            " client's CPU time per lease and second.",
+            " were still valid at the end of the measurement. *Bytes* is the client's memory per"
+            " lease. *CPU* is the client's CPU time per lease and second.",
             "![Cost of a held lease](pictures/performance-scale-held.svg)",
             table(columns, cells),
             f"For {RUST} with {_range(each['leases'] for each in own)} leases, the client's CPU"
@@ -111,13 +112,14 @@ def _distinct(samples: Sequence[Results]) -> str:
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
             f"In the second half of the run, the memory of the client changed by {growth:+.1f} MB."
-            f" The server with the most memory used {_megabytes(peak['server bytes'])} for"
-            f" {peak['keys']:,} keys at its peak, and {_megabytes(samples[-1]['server bytes'])} at"
-            " the end. Redis deletes expired keys with a delay, so a server may store more keys"
-            " than it still needs. The deletion takes CPU time. All servers together used"
+            f" The largest memory of a server was {_megabytes(peak['server bytes'])}, for"
+            f" {peak['keys']:,} keys. At the end of the run, the largest memory was"
+            f" {_megabytes(samples[-1]['server bytes'])}. Redis deletes expired"
+            " keys with a delay, so a server can store more keys than it still needs. Deleting"
+            " expired keys takes CPU time. All servers together used"
             f" {micros(_mean(samples[: len(samples) // 2]))} of CPU time per cycle in the first"
             f" half of the run, and {micros(_mean(samples[-len(samples) // 10 :]))} in the last"
-            " tenth of the run. Most keys were deleted in this last tenth.",
+            " tenth of the run. Most keys were deleted in the last tenth of the run.",
         ]
     )
 
@@ -161,11 +163,12 @@ def _processes(rows: Sequence[Results]) -> str:
             "### Processes",
             "Each process has one client, which uses five nodes. *Connections* is the number of"
             " connections to one node while all processes are idle. *Waiting* is the number of"
-            " connections while all processes wait for a lock. *Memory* is the memory of a process."
-            " Memory that several processes share is divided equally among these processes. *Memory"
-            " on a server* is the memory that a server uses for each process. *Idle CPU* is the CPU"
-            " time per process and second while all processes are idle. The CPU time that a server"
-            " uses without these processes is subtracted, so a figure near zero can be negative.",
+            " connections to one node while all processes wait for a lock. *Memory* is the memory"
+            " of a process. Memory that several processes share is divided equally among these"
+            " processes. *Memory on a server* is the memory that a server uses for each process."
+            " *Idle CPU* is the CPU time per process and second while all processes are idle. From"
+            " the *idle CPU of a server*, we subtract the CPU time that the server uses without any"
+            " client, so the result can be slightly negative.",
             "![Cost of many processes](pictures/performance-scale-processes.svg)",
             table(
                 [
@@ -179,11 +182,12 @@ def _processes(rows: Sequence[Results]) -> str:
                 ],
                 idle,
             ),
-            "All processes wait for the same lock. Each process then gets the lock once, and"
-            " releases it immediately. *Hand-over* is the average time from one acquire to the"
-            " next. *Requests* is the number of requests to one node per hand-over. *CPU of a"
-            " server* is the CPU time of one server per hand-over. *Waiting* is the share of a core"
-            " that a server uses while all processes wait.",
+            "In the next table, all processes wait for one lock. Each process gets the lock once,"
+            " and releases it immediately. *Hand-over* is the average time from the acquire of one"
+            " process to the acquire of the next process. *Requests* is the number of requests to"
+            " one node per hand-over. *CPU of a server* is the CPU time of one server per"
+            " hand-over. *Waiting* is the share of a CPU core that a server uses while all"
+            " processes wait.",
             table(
                 [
                     "processes",
@@ -227,10 +231,10 @@ def _resources(summaries: Results) -> str:
     return "\n\n".join(
         [
             "### Resources in one lock",
-            "One client runs one cycle at a time on five nodes. All resources of a lock are"
-            " acquired together. The first *per resource* column is the time of a cycle divided by"
-            " the number of resources. The second *per resource* column is the CPU time of a server"
-            " divided by the number of resources.",
+            "One client runs one cycle at a time on five nodes. Each cycle acquires and releases"
+            " one lock, which covers one or more resources. The first *per resource* column is the"
+            " time of a cycle divided by the number of resources. The second *per resource* column"
+            " is the CPU time of a server per cycle divided by the number of resources.",
             "![Cost of a resource](pictures/performance-scale-resources.svg)",
             table(columns, cells),
             f"A cycle with {last} resources takes {most['median'] / fewest['median']:.1f} times as"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from markdown import failure, micros, table
+from markdown import failure, micros, placed, table
 from parameters import NODES
 from semaphores.goals import IN_USE, goals, in_use, with_waiters
 
@@ -23,7 +23,7 @@ def section(results: dict[str, Any]) -> str:
         [
             "## Semaphores",
             "`make bench-semaphores` compares the cost of a semaphore permit with the cost of an"
-            " exclusive lock. It also measures how contenders share the permits. For the method,"
+            " exclusive lock, and measures how contenders share the permits. For the method,"
             " see [bench/semaphores](../bench/semaphores/README.md).",
             _goals(results),
             _cycles(results["cycles"]),
@@ -33,8 +33,8 @@ def section(results: dict[str, Any]) -> str:
             _limit(contests["limit"]),
             f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
-            f" ({machine['processor']}, {machine['server']}). Except in the last table, the"
-            f" programs were placed as follows: {results['placement']}.",
+            f" ({machine['processor']}, {machine['server']})."
+            f" {placed(results['placement'])}, except in the last table of this section.",
         ]
     )
 
@@ -42,7 +42,7 @@ def section(results: dict[str, Any]) -> str:
 def _goals(results: dict[str, Any]) -> str:
     met = {True: "yes", False: "**no**", None: "-"}
     rows = [(each.what, each.goal, each.measured, met[each.met]) for each in goals(results)]
-    return "The goals apply to five nodes.\n\n" + table(
+    return "All goals in the next table apply to five nodes.\n\n" + table(
         ["what is measured", "goal", "measured", "met"], rows
     )
 
@@ -65,9 +65,9 @@ def _cycles(rows: list[dict[str, Any]]) -> str:
         "server cpu per node": "CPU time per node and cycle",
     }
     return (
-        "A cycle acquires and releases one permit or lock that nobody else wants. The number in"
-        " parentheses is the value divided by the value for the same library's exclusive lock.\n\n"
-        + "\n\n".join(figures(figure) for figure in titles)
+        "A cycle acquires and releases one permit or one lock that no other client wants. The"
+        " number in parentheses is the figure divided by the figure for the library's exclusive"
+        " lock.\n\n" + "\n\n".join(figures(figure) for figure in titles)
     )
 
 
@@ -102,10 +102,11 @@ def _rounds(contests: Mapping[str, Summaries]) -> str:
     columns = ["load", "limit", "median rounds", "mean rounds", "acquisitions per second"]
     return (
         "A *round* is one request to every node. At half load, there are half as many contenders as"
-        " permits. At full load, there are as many contenders as permits. In the last row, there"
-        " are twice as many contenders as permits. Contenders hold permits for 5 to 15 ms at limit"
-        " 10, for 0.5 to 1.5 s at limit 1,000, and for 10 ms in the last row. Because these times"
-        " differ, compare the numbers of rounds, not the acquisitions per second.\n\n"
+        " permits. At full load, there are as many contenders as permits. In the last row of the"
+        " table, there are twice as many contenders as permits, and a contender holds its permit"
+        " for 10 ms. In the other rows, a contender holds its permit for 5 to 15 ms if the limit is"
+        " 10, and for 0.5 to 1.5 s if the limit is 1,000. Because contenders hold permits for"
+        " different times, compare the numbers of rounds, not the acquisitions per second.\n\n"
         + table(columns, rows)
     )
 
@@ -122,8 +123,9 @@ def _hand_off(entrants: Summaries) -> str:
     columns = ["20 contenders for 10 permits", "uncontended acquire", "hand-off", "ratio"]
     return (
         "Each holder keeps its permit for 75 to 225 ms while other contenders wait. A *hand-off* is"
-        " the time from when a release returns until a waiter has the permit. The time in the last"
-        " column starts when the release is called.\n\n" + table([*columns, "from the call"], rows)
+        " the time from the end of a release until a waiter has the permit. The last column of"
+        " the table shows the time from the start of the release until a waiter has the permit.\n\n"
+        + table([*columns, "from the call"], rows)
     )
 
 
@@ -151,9 +153,9 @@ def _use(entrants: Summaries) -> str:
         " Rust program's timers have a resolution of 1 ms, so this program holds permits for about"
         " 11 ms. *Permits in use* is the average number of held permits. *Above the limit* is the"
         " number of acquisitions after which there were more holders than permits.\n\n"
-        "In the first row, ten contenders share the ten permits, so no contender waits. A permit is"
-        " idle only while its next holder acquires it. In the other rows, ten of the 20"
-        " contenders wait." + _needed(entrants) + "\n\n" + table(columns, rows)
+        "In the first row of the next table, ten contenders share the ten permits, so no contender"
+        " waits. In this row, a permit is idle only while its next holder acquires it. In the other"
+        " rows, ten of the 20 contenders wait." + _needed(entrants) + "\n\n" + table(columns, rows)
     )
 
 
@@ -173,11 +175,11 @@ def _needed(entrants: Summaries) -> str:
     if not needed:
         return ""
     return (
-        " Waiting costs the servers more CPU time for each acquisition: a waiter first joins the"
-        " queue of each node, and each release then notifies one waiter. At this cost, five nodes"
-        f" need about {max(needed):.1f} CPUs for {IN_USE:g} permits in use. In this measurement,"
-        " the nodes share one CPU. The busier this CPU is, the longer requests wait, and the longer"
-        " permits are idle."
+        " If contenders wait, an acquisition costs the servers more CPU time than without waiters:"
+        " a waiter first joins the queue of each node, and each release notifies one waiter. To"
+        f" keep {IN_USE:g} permits in use, five nodes need about {max(needed):.1f} CPUs. In this"
+        " measurement, all nodes share one CPU. The busier the CPU of the nodes is, the longer"
+        " requests wait, and the longer permits are idle."
     )
 
 
@@ -191,9 +193,9 @@ def _limit(entrants: Summaries) -> str:
     rows = [[_bold(name), *_cells(summary, columns)] for name, summary in entrants.items()]
     names = ["acquisitions", "above the limit", "most held at once", "permits in use"]
     return (
-        "In the last table, six processes contend for two permits. Each holder keeps its permit for"
-        " 5 to 15 ms. The operating system chooses the CPUs of clients and servers. An acquisition"
-        " is *above the limit* if there are more holders than permits after the acquisition."
+        "In the last table of this section, six processes contend for two permits. Each holder"
+        " keeps its permit for 5 to 15 ms. The operating system chooses the CPUs of clients and"
+        " servers."
         "\n\n" + table(["limit 2", *names], rows)
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from figures import RUST
-from markdown import failure, micros, name, table
+from markdown import failure, micros, name, placed, table
 from serve.goals import goals
 from serve.settings import IN_FLIGHT, SERVE
 
@@ -16,15 +16,16 @@ def section(results: dict[str, Any]) -> str:
         [
             "## Through the socket",
             "`make bench-serve` compares [`quorlock serve`](serve.md) with quorlock inside the"
-            " process of the client, and with libraries for Go and Java. The client of `quorlock"
-            " serve` is go-redis. For the method, see [bench/serve](../bench/serve/README.md).",
+            " process of the client, and with libraries for Go and Java. The benchmark's client of"
+            " `quorlock serve` is the Go library go-redis. For the method, see"
+            " [bench/serve](../bench/serve/README.md).",
             _goals(results),
             _cycles(results["cycles"]),
             _idle(results["idle"]),
             f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
-            f" ({machine['processor']}, {machine['server']}). The programs were placed as"
-            f" follows: {results['placement']}. The daemon runs on the same CPUs as the clients.",
+            f" ({machine['processor']}, {machine['server']})."
+            f" {placed(results['placement'])}. The daemon ran on the same CPUs as the clients.",
         ]
     )
 
@@ -32,7 +33,7 @@ def section(results: dict[str, Any]) -> str:
 def _goals(results: dict[str, Any]) -> str:
     met = {True: "yes", False: "**no**", None: "-"}
     rows = [(each.what, each.goal, each.measured, met[each.met]) for each in goals(results)]
-    return "All figures are for five nodes.\n\n" + table(
+    return "All figures in the next table are for five nodes.\n\n" + table(
         ["what is measured", "goal", "measured", "met"], rows
     )
 
@@ -51,16 +52,16 @@ def _cycles(cycles: dict[str, dict[str, Any]]) -> str:
         rows.append([name(contender), *row, rate])
     columns = ["five nodes", "median", "times Rust", "99th percentile", f"cycles/s, {IN_FLIGHT}"]
     return (
-        f"The last column is the throughput with {IN_FLIGHT} cycles in flight. For this column,"
-        f" {SERVE} has {IN_FLIGHT} connections. The other columns are for one cycle at a"
-        f" time.\n\n{table(columns, rows)}"
+        f"The last column of the next table shows the throughput with {IN_FLIGHT} cycles in flight."
+        f" For the last column, the client of {SERVE} has {IN_FLIGHT} connections. The other"
+        f" columns are for one cycle at a time.\n\n{table(columns, rows)}"
     )
 
 
 def _idle(idle: dict[str, int]) -> str:
     per_connection = (idle["with"] - idle["before"]) / idle["connections"] / 1000
     return (
-        f"The daemon uses {idle['before'] / 1e6:.1f} MB of resident memory without connections, and"
-        f" {idle['with'] / 1e6:.1f} MB with {idle['connections']:,} connections. Each connection"
-        f" takes {per_connection:.1f} kB."
+        f"The daemon (`quorlock serve`) uses {idle['before'] / 1e6:.1f} MB of resident memory"
+        f" without connections, and {idle['with'] / 1e6:.1f} MB with {idle['connections']:,}"
+        f" connections. Each connection takes {per_connection:.1f} kB of memory."
     )

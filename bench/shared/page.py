@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from markdown import micros, table
+from markdown import micros, placed, table
 
 
 def section(results: dict[str, Any]) -> str:
@@ -19,8 +19,8 @@ def section(results: dict[str, Any]) -> str:
             _phases(results["phases"]),
             f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
-            f" ({machine['processor']}, {machine['server']}). The programs were placed as"
-            f" follows: {results['placement']}.",
+            f" ({machine['processor']}, {machine['server']})."
+            f" {placed(results['placement'])}.",
         ]
     )
 
@@ -55,10 +55,10 @@ def _together(figures: dict[str, Any]) -> str:
     ]
     columns = ["1,000 loops", "cycles per second", "scripts per node", "CPU time per node"]
     return (
-        f"{table(columns, rows)}\n\nThe loops with shared locks complete"
+        f"{table(columns, rows)}\n\nIn the table above, the loops with shared locks complete"
         f" {readers['rate'] / exclusive['rate']:.2f} times as many cycles per second as the loops"
-        " with exclusive locks. On this machine, the CPU that all five servers share limits both"
-        " rates."
+        " with exclusive locks. All five servers share one CPU, which limits the number of"
+        " cycles per second."
     )
 
 
@@ -81,8 +81,8 @@ def _phases(phases: dict[str, dict[str, Any]]) -> str:
     return (
         "In the next table, 64 readers repeatedly hold one resource for 10 to 30 ms, and a writer"
         " tries to lock the resource exclusively. With quorlock, the writer waits for the"
-        " readers that asked for the lock before it. *Later readers* asked for the lock after the"
-        " writer, but got it before the writer. With quorlock, a reader can overtake the writer"
-        " only while the writer's first request is under way."
+        " readers that asked for the lock earlier than the writer. *Later readers* asked for the"
+        " lock after the writer, but got it before the writer. With quorlock, a reader can overtake"
+        " a waiting writer only while the writer's first request is in progress."
         "\n\n" + table([*columns, "most later readers", "reads per second"], rows)
     )
