@@ -22,9 +22,11 @@ pub struct Footprint<U> {
     /// For each HEAL that a node may still apply: the node.
     heals: Vec<usize>,
     /// The upgrades that failed, each with the nodes that may still give the keys back. Boxed, because few leases have one.
-    upgrades: Option<Box<Vec<(U, NodeSet)>>>,
+    upgrades: Option<Box<Upgrades<U>>>,
     gone_by: Moment,
 }
+
+type Upgrades<U> = Vec<(U, NodeSet)>;
 
 impl<U: PartialEq> Footprint<U> {
     /// The footprint of a round. Its last key has expired at `gone_by`.

@@ -29,7 +29,7 @@ fn size(quorum: Quorum) -> Finding {
             "a single node: when it is down, nothing can be locked",
             "use three or five independent masters if that matters",
         ),
-        _ if nodes % 2 == 0 => warning(
+        _ if nodes.is_multiple_of(2) => warning(
             "nodes",
             format!("{nodes} nodes tolerate the loss of {tolerated}, as {} would", nodes - 1),
             "use an odd number of nodes",

@@ -278,7 +278,6 @@ impl World {
             match attempt.map(|attempt| attempt.votes[node]) {
                 Some(None) => {
                     let is_again = true;
-                    let proposal = proposal;
                     let request = Request::Acquire { token, giver, mode, proposal, is_again };
                     self.send(number, node, request);
                 }

@@ -5,6 +5,10 @@ use crate::{Event, Footprint, NodeSet, Quorum, Round, Vote};
 
 const GONE_BY: u64 = 10_000;
 
+fn quorum() -> Quorum {
+    Quorum::over(5).expect("5 is a valid number of nodes")
+}
+
 fn set<const N: usize>(nodes: [usize; N]) -> NodeSet {
     nodes.into_iter().collect()
 }
@@ -12,7 +16,7 @@ fn set<const N: usize>(nodes: [usize; N]) -> NodeSet {
 /// The footprint of a round of five nodes: the first two have granted it, the third has refused, the fourth has missed its
 /// deadline, and the vote of the fifth is pending.
 fn footprint() -> (Footprint<char>, Round) {
-    let mut round = Round::new(Quorum::over(5).unwrap(), at(0), TERM);
+    let mut round = Round::new(quorum(), at(0), TERM);
     let granted = Vote::Granted { fence: 7 };
     for (node, vote) in [granted, granted, Vote::Refused, Vote::Unknown].into_iter().enumerate() {
         let _ = round.handle(at(0), Event::Vote { node, vote, in_order: true });
@@ -68,7 +72,7 @@ fn release_is_repeated_where_the_round_or_a_repair_may_have_set_the_key() {
 #[test]
 fn key_of_the_giver_may_be_left_where_no_grant_was_answered() {
     let (footprint, _) = footprint();
-    assert_eq!(footprint.may_hold_giver(Quorum::over(5).unwrap()), set([2, 3, 4]));
+    assert_eq!(footprint.may_hold_giver(quorum()), set([2, 3, 4]));
 }
 
 #[test]
