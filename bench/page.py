@@ -128,9 +128,10 @@ def _goals(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Goals",
-            "All goals in the table apply to five nodes. All latencies in the table are medians.",
+            "All goals in the next table apply to five nodes. All latencies in the table are"
+            " medians.",
             table(["what is measured", "goal", "measured", "met"], rows),
-            "For the reasons why some goals are not met, see"
+            "For the reasons why quorlock misses some goals, see"
             " [Where the time goes](where-the-time-goes.md).",
         ]
     )
@@ -154,10 +155,10 @@ def _one_at_a_time(figures: Figures) -> str:
         [
             "## One at a time",
             _lines(
-                "One client runs one cycle at a time. *CPU* is the CPU time that the client",
-                "process uses per cycle. *Times floor* is a library's median latency divided by",
-                "the median latency of the *floor*. *Times plain floor* is a library's median",
-                "latency divided by the median latency of *floor, plain*.",
+                "In this measurement, one client runs one cycle at a time. *CPU* is the CPU time",
+                "that the client process uses per cycle. *Times floor* is a library's median",
+                "latency divided by the median latency of the *floor*. *Times plain floor* is a",
+                "library's median latency divided by the median latency of *floor, plain*.",
             ),
             table(columns, rows),
             "The next table shows the median latency of one cycle for different numbers of nodes"
@@ -230,7 +231,7 @@ def _in_flight(figures: Figures) -> str:
         [
             "## Many in flight",
             _lines(
-                "One process runs many cycles concurrently on five nodes.",
+                "In this measurement, one process runs many cycles concurrently on five nodes.",
                 "Each concurrent cycle locks a different resource. The cycles run in tasks,",
                 "promises or goroutines. If a library blocks the caller, its cycles run in at most",
                 "8 threads.",
@@ -309,10 +310,10 @@ def _round_trips(figures: Figures) -> str:
     parts = [
         "## On a network",
         _lines(
-            "One client runs one cycle at a time on five nodes. Each reply of a node is delayed:",
-            "in one measurement by 0.5 ms (a typical round-trip time within a zone), and in",
-            "another measurement by 2 ms (a typical round-trip time between zones). A cycle takes",
-            "at least two round trips.",
+            "One client runs one cycle at a time on five nodes. The benchmark delays each reply of",
+            "a node: in one measurement by 0.5 ms (a typical round-trip time within a zone), and",
+            "in another measurement by 2 ms (a typical round-trip time between zones). A cycle",
+            "takes at least two round trips.",
         ),
     ]
     if not by_time:
@@ -355,7 +356,8 @@ def _faults(figures: Figures) -> str:
                 "One client runs one cycle at a time on five nodes, and some of the nodes fail.",
                 "Each cell of the table shows the median latency of a cycle. The ratio in",
                 "parentheses is this latency divided by the library's latency on healthy nodes.",
-                "The benchmark measured the two latencies at about the same time.",
+                "The benchmark measured the latency with failed nodes and the latency on healthy",
+                "nodes at about the same time.",
             ),
             "\n".join(
                 [
@@ -420,7 +422,7 @@ def _held(figures: Figures) -> str:
                 "The next table shows how many bytes of memory one held lease takes. The figures",
                 "are averages over 10,000 leases. *Heap* is the memory that the Rust core",
                 "allocates on its heap. *Process* is the growth of the process's resident",
-                "memory. A dash means that the value was not measured.",
+                "memory per lease. A dash means that the value was not measured.",
             ),
             table(["", "heap", "process"], memory),
         ]
@@ -445,15 +447,16 @@ def _start(figures: Figures) -> str:
     return "\n\n".join(
         [
             "## Start",
-            "The next table shows how long two processes run. The *bare* process only starts and"
-            " exits. The *importing* process starts, imports quorlock, and exits.",
+            "The next table compares the run times of two processes. The *bare* process only starts"
+            " and exits. The *importing* process starts, imports quorlock, and exits.",
             table(["", "bare", "importing", "difference"], imports),
             _lines(
                 "The next table shows the time that a new process needs for its first lock on",
-                "five nodes. The time starts before the client is created, and ends when the",
-                "lease is held. *Loopback* is the time if replies are not delayed. *Round trips*",
-                f"is the time if each reply is delayed by {start['round trip ms']} ms, divided by",
-                f"{start['round trip ms']} ms. Opening a TCP connection is not delayed.",
+                "five nodes. The measurement starts before the process creates the client, and",
+                "ends when the process holds the lease. *Loopback* is the time if replies are not",
+                "delayed. *Round trips* is the time if the benchmark delays each reply by",
+                f"{start['round trip ms']} ms, divided by {start['round trip ms']} ms. The",
+                "benchmark does not delay the opening of a TCP connection.",
                 "*New nodes* are nodes that have not loaded the scripts of quorlock",
                 "yet. *Plain sockets* is a program that only connects to each node and sends it",
                 "one PING.",

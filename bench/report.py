@@ -35,15 +35,18 @@ def excerpt(figures: Figures) -> str:
         f" Over raw sockets, the requests of quorlock take {_micros(floor)}."
     ]
     compared = [
-        f"{peer / own:.1f} times as long as quorlock {short} asyncio"
-        for short, name, form in [("without", PYTHON, "sync"), ("with", ASYNCIO, "async")]
+        (short, peer / own)
+        for short, name, form in [("Without", PYTHON, "sync"), ("With", ASYNCIO, "async")]
         if (peer := figures.fastest_peer("Python", form)) and (own := figures.latency(name))
     ]
     if compared:
-        lines.append(
-            "- **Other Python libraries.** The fastest other library that locks on a majority of"
-            f" nodes takes {', and '.join(compared)}."
-        )
+        kinds = [" that locks on a majority of nodes", ""]
+        sentences = [
+            f" {short} asyncio, the fastest other library{kind} takes {times:.1f} times as long as"
+            " quorlock."
+            for (short, times), kind in zip(compared, kinds, strict=False)
+        ]
+        lines.append(f"- **Other Python libraries.**{''.join(sentences)}")
     tasks, threads = figures.rate(ASYNCIO, 64), figures.rate(PYTHON, 8)
     if tasks and threads:
         lines.append(

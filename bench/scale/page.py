@@ -27,9 +27,9 @@ def section(results: Results) -> str:
 def _introduction(results: Results) -> str:
     machine = results["machine"]
     return (
-        "## Scale\n\n`make bench-scale` measures how the cost grows with the number of leases,"
-        " resources, processes and nodes. If a curve in a picture is flat, the cost per lease,"
-        " resource, process or node does not grow. For the method, see"
+        "## Scale\n\n`make bench-scale` measures how the cost of locks grows with the number of"
+        " leases, resources, processes and nodes. If a curve in a picture of this section is flat,"
+        " the cost per lease, resource, process or node stays constant. For the method, see"
         " [bench/scale](../bench/scale/README.md).\n\n"
         f"The figures in this section were measured on {results['date']} at commit"
         f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs ({machine['processor']},"
@@ -106,20 +106,20 @@ def _distinct(samples: Sequence[Results]) -> str:
         [
             "### Distinct resources",
             "One process locks and releases a new resource in each cycle, with 64 cycles in flight"
-            " on five nodes. A server keeps the fence counter of a resource for 70 s after the last"
-            " lock of the resource. Therefore, the memory of a server grows during the first 70 s."
-            " *Server* is the memory of the server that uses the most memory.",
+            " on five nodes. A server keeps the fence counter of a resource for 70 s after a client"
+            " last locked the resource. Therefore, the memory of a server grows during the first 70"
+            " s. *Server* is the memory of the server that uses the most memory.",
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
-            f"In the second half of the run, the memory of the client changed by {growth:+.1f} MB."
-            f" The largest memory of a server was {_megabytes(peak['server bytes'])}, for"
-            f" {peak['keys']:,} keys. At the end of the run, the largest memory was"
+            "In the second half of the measurement, the memory of the client changed by"
+            f" {growth:+.1f} MB. A server used at most {_megabytes(peak['server bytes'])}, when it"
+            f" stored {peak['keys']:,} keys. At the end of the measurement, a server used at most"
             f" {_megabytes(samples[-1]['server bytes'])}. Redis deletes expired"
             " keys with a delay, so a server can store more keys than it still needs. Deleting"
             " expired keys takes CPU time. All servers together used"
             f" {micros(_mean(samples[: len(samples) // 2]))} of CPU time per cycle in the first"
-            f" half of the run, and {micros(_mean(samples[-len(samples) // 10 :]))} in the last"
-            " tenth of the run. Most keys were deleted in the last tenth of the run.",
+            f" half of the measurement, and {micros(_mean(samples[-len(samples) // 10 :]))} in the"
+            " last tenth. Redis deleted most keys in the last tenth of the measurement.",
         ]
     )
 
@@ -161,14 +161,14 @@ def _processes(rows: Sequence[Results]) -> str:
     return "\n\n".join(
         [
             "### Processes",
-            "Each process has one client, which uses five nodes. *Connections* is the number of"
-            " connections to one node while all processes are idle. *Waiting* is the number of"
-            " connections to one node while all processes wait for a lock. *Memory* is the memory"
-            " of a process. Memory that several processes share is divided equally among these"
-            " processes. *Memory on a server* is the memory that a server uses for each process."
-            " *Idle CPU* is the CPU time per process and second while all processes are idle. From"
-            " the *idle CPU of a server*, we subtract the CPU time that the server uses without any"
-            " client, so the result can be slightly negative.",
+            "In this measurement, each process has one client, which uses five nodes. *Connections*"
+            " is the number of connections to one node while all processes are idle. *Waiting* is"
+            " the number of connections to one node while all processes wait for a lock. *Memory*"
+            " is the memory of a process. Memory that several processes share is divided equally"
+            " among these processes. *Memory on a server* is the memory that a server uses for each"
+            " process. *Idle CPU* is the CPU time per process and second while all processes are"
+            " idle. From the *idle CPU of a server*, we subtract the CPU time that the server uses"
+            " without any client, so the result can be slightly negative.",
             "![Cost of many processes](pictures/performance-scale-processes.svg)",
             table(
                 [
@@ -200,7 +200,7 @@ def _processes(rows: Sequence[Results]) -> str:
                 ],
                 hand_over,
             ),
-            f"For {_range(each['processes'] for each in rows)} processes, the average hand-over"
+            f"With {_range(each['processes'] for each in rows)} processes, the average hand-over"
             f" time varies by {spread(each['hand-over ms'] for each in rows)}.",
         ]
     )
@@ -261,11 +261,11 @@ def _nodes(summaries: Results) -> str:
     return "\n\n".join(
         [
             "### Nodes",
-            "One client runs one cycle at a time. All servers share the same CPUs, so the time"
-            " of a cycle includes the time for which servers wait for a CPU.",
+            "In this measurement, one client runs one cycle at a time. All servers share the same"
+            " CPUs, so the time of a cycle includes the time for which servers wait for a CPU.",
             "![Cost of a node](pictures/performance-scale-nodes.svg)",
             table(columns, cells),
-            f"For {_range(count for count, _ in good)} nodes, the CPU time of one server per cycle"
+            f"With {_range(count for count, _ in good)} nodes, the CPU time of one server per cycle"
             f" varies by {spread(one['server cpu per node'] for _, one in good)}.",
         ]
     )

@@ -66,8 +66,8 @@ def _cycles(rows: list[dict[str, Any]]) -> str:
     }
     return (
         "A cycle acquires and releases one permit or one lock that no other client wants. The"
-        " number in parentheses is the figure divided by the figure for the library's exclusive"
-        " lock.\n\n" + "\n\n".join(figures(figure) for figure in titles)
+        " number in parentheses is the permit's time divided by the exclusive lock's time in the"
+        " same row.\n\n" + "\n\n".join(figures(figure) for figure in titles)
     )
 
 
@@ -101,12 +101,14 @@ def _rounds(contests: Mapping[str, Summaries]) -> str:
     ]
     columns = ["load", "limit", "median rounds", "mean rounds", "acquisitions per second"]
     return (
-        "A *round* is one request to every node. At half load, there are half as many contenders as"
+        "The next table shows how many rounds an acquire takes. A *round* is one request to every"
+        " node. At half load, there are half as many contenders as"
         " permits. At full load, there are as many contenders as permits. In the last row of the"
-        " table, there are twice as many contenders as permits, and a contender holds its permit"
-        " for 10 ms. In the other rows, a contender holds its permit for 5 to 15 ms if the limit is"
-        " 10, and for 0.5 to 1.5 s if the limit is 1,000. Because contenders hold permits for"
-        " different times, compare the numbers of rounds, not the acquisitions per second.\n\n"
+        " next table, there are twice as many contenders as permits, and a contender holds its"
+        " permit for 10 ms. In the other rows, a contender holds its permit for 5 to 15 ms if the"
+        " limit is 10, and for 0.5 to 1.5 s if the limit is 1,000. Because the rows differ in how"
+        " long contenders hold permits, compare the numbers of rounds, not the acquisitions per"
+        " second.\n\n"
         + table(columns, rows)
     )
 
@@ -122,9 +124,10 @@ def _hand_off(entrants: Summaries) -> str:
         rows.append([_bold(name), *cells])
     columns = ["20 contenders for 10 permits", "uncontended acquire", "hand-off", "ratio"]
     return (
-        "Each holder keeps its permit for 75 to 225 ms while other contenders wait. A *hand-off* is"
-        " the time from the end of a release until a waiter has the permit. The last column of"
-        " the table shows the time from the start of the release until a waiter has the permit.\n\n"
+        "In the next table, each holder keeps its permit for 75 to 225 ms while other contenders"
+        " wait. A *hand-off* is the time from the end of a release until a waiter has the permit."
+        " The last column of the next table shows the time from the start of the release until a"
+        " waiter has the permit.\n\n"
         + table([*columns, "from the call"], rows)
     )
 
@@ -149,12 +152,13 @@ def _use(entrants: Summaries) -> str:
         "CPU time of the servers per acquisition",
     ]
     return (
-        "Each contender holds a permit for 10 ms, releases it, and acquires the next permit. The"
-        " Rust program's timers have a resolution of 1 ms, so this program holds permits for about"
-        " 11 ms. *Permits in use* is the average number of held permits. *Above the limit* is the"
-        " number of acquisitions after which there were more holders than permits.\n\n"
-        "In the first row of the next table, ten contenders share the ten permits, so no contender"
-        " waits. In this row, a permit is idle only while its next holder acquires it. In the other"
+        "In this measurement, each contender repeatedly acquires a permit, holds it for 10 ms, and"
+        " releases it. The timers of the Rust program have a resolution of 1 ms, so the Rust"
+        " program holds permits for about 11 ms. *Permits in use* is the average number of held"
+        " permits. *Above the limit* is the number of acquisitions after which there were more"
+        " holders than permits.\n\nIn the first row of the next table, ten contenders share the ten"
+        " permits, so no contender waits. In the first row, a permit is idle only while its next"
+        " holder acquires it. In the other"
         " rows, ten of the 20 contenders wait." + _needed(entrants) + "\n\n" + table(columns, rows)
     )
 
@@ -177,9 +181,9 @@ def _needed(entrants: Summaries) -> str:
     return (
         " If contenders wait, an acquisition costs the servers more CPU time than without waiters:"
         " a waiter first joins the queue of each node, and each release notifies one waiter. To"
-        f" keep {IN_USE:g} permits in use, five nodes need about {max(needed):.1f} CPUs. In this"
-        " measurement, all nodes share one CPU. The busier the CPU of the nodes is, the longer"
-        " requests wait, and the longer permits are idle."
+        f" keep {IN_USE:g} of the ten permits in use, five nodes need about {max(needed):.1f} CPUs."
+        " In this measurement, all nodes share one CPU. The busier the CPU of the nodes is, the"
+        " longer requests wait, and the longer permits are idle."
     )
 
 
@@ -194,8 +198,8 @@ def _limit(entrants: Summaries) -> str:
     names = ["acquisitions", "above the limit", "most held at once", "permits in use"]
     return (
         "In the last table of this section, six processes contend for two permits. Each holder"
-        " keeps its permit for 5 to 15 ms. The operating system chooses the CPUs of clients and"
-        " servers."
+        " keeps its permit for 5 to 15 ms. The operating system chooses the CPUs on which clients"
+        " and servers run."
         "\n\n" + table(["limit 2", *names], rows)
     )
 

@@ -15,9 +15,9 @@ def section(results: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "## Through the socket",
-            "`make bench-serve` compares [`quorlock serve`](serve.md) with quorlock inside the"
-            " process of the client, and with libraries for Go and Java. The benchmark's client of"
-            " `quorlock serve` is the Go library go-redis. For the method, see"
+            "`make bench-serve` compares [`quorlock serve`](serve.md) with quorlock as a library,"
+            " and with other libraries for Go and Java. In this benchmark, the client of `quorlock"
+            " serve` is the Go library go-redis. For the method, see"
             " [bench/serve](../bench/serve/README.md).",
             _goals(results),
             _cycles(results["cycles"]),
@@ -53,8 +53,8 @@ def _cycles(cycles: dict[str, dict[str, Any]]) -> str:
     columns = ["five nodes", "median", "times Rust", "99th percentile", f"cycles/s, {IN_FLIGHT}"]
     return (
         f"The last column of the next table shows the throughput with {IN_FLIGHT} cycles in flight."
-        f" For the last column, the client of {SERVE} has {IN_FLIGHT} connections. The other"
-        f" columns are for one cycle at a time.\n\n{table(columns, rows)}"
+        f" To measure this throughput, the client of {SERVE} uses {IN_FLIGHT} connections. The"
+        f" other columns show measurements of one cycle at a time.\n\n{table(columns, rows)}"
     )
 
 

@@ -26,4 +26,4 @@ def test_the_section_shows_medians_and_the_longest_times() -> None:
     assert "| hand-over to a successor | 3 | 0.50 ms | 9.00 ms |" in text
     assert "| crash, ttl 3 s | 2 | 2.50 s | 2.90 s |" in text
     assert "ends after 2 to 3 s" in text
-    assert "0.88 ms after the election (median; 1.50 ms at most)" in text
+    assert "at most 1.50 ms after the election (median: 0.88 ms)" in text

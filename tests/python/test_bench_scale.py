@@ -85,7 +85,7 @@ def test_the_growth_of_the_client_is_that_of_the_second_half() -> None:
 
 def test_the_cost_of_deleting_expired_keys_is_shown() -> None:
     # The means of samples 1 to 50 and 91 to 100.
-    assert "76 µs of CPU time per cycle in the first half of the run, and 146 µs in" in page()
+    assert "76 µs of CPU time per cycle in the first half of the measurement, and 146 µs" in page()
 
 
 def test_every_tenth_sample_is_a_row() -> None:

@@ -107,7 +107,7 @@ def test_the_section_shows_ratios_rounds_and_overruns() -> None:
     assert "| **quorlock Rust**, N = 5 | 500 µs | 1,000 µs | 2.00 times | 2,000 µs |" in text
     assert "| Redisson | hangs | | | |" in text
     assert "| **quorlock Rust**, N = 5, 20 processes | 8.00 | 700 | 0 | 0.85 | 1,210 µs |" in text
-    assert "To keep 9.5 permits in use, five nodes need about 1.0 CPUs." in text
+    assert "To keep 9.5 of the ten permits in use, five nodes need about 1.0 CPUs." in text
     assert "| permits in use of 10, quorlock Rust, N = 5, 20 processes | at least 9.5 |" in text
     assert "| permits in use of 10, quorlock Rust, N = 5, 10 processes |" not in text
     assert "| redis-semaphore, N = 5 | ends | | |" in text
