@@ -12,6 +12,7 @@ from serve.settings import IN_FLIGHT, SERVE
 
 def section(results: dict[str, Any]) -> str:
     machine = results["machine"]
+    where = placed(results["placement"]).replace("the clients", "the clients and the daemon")
     return "\n\n".join(
         [
             "## Through the socket",
@@ -25,7 +26,7 @@ def section(results: dict[str, Any]) -> str:
             f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"
             f" ({machine['processor']}, {machine['server']})."
-            f" {placed(results['placement'])}. The daemon ran on the same CPUs as the clients.",
+            f" {where}.",
         ]
     )
 
