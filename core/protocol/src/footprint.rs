@@ -1,4 +1,4 @@
-//! What one token has left on the nodes, or may yet leave there.
+//! What the requests of one token have left on the nodes, or may yet leave there.
 //!
 //! Owns which nodes may hold the token's keys, which of them have not answered a request that may still set the keys, and
 //! when the last key has expired. It sends nothing: the driver (`lock/held.rs` of the crate `quorlock`) and the model record
@@ -14,7 +14,7 @@ use crate::term::Moment;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint<U> {
     /// The nodes that may hold the key because of the round.
-    granted: NodeSet,
+    round_holders: NodeSet,
     /// The nodes that have not answered the round, and may still set the key.
     unanswered: NodeSet,
     /// The nodes that HEAL was sent to. They may hold the key, too.
@@ -38,7 +38,7 @@ impl<U: PartialEq> Footprint<U> {
     /// set it.
     pub fn with(holders: NodeSet, unanswered: NodeSet, gone_by: Moment) -> Self {
         Self {
-            granted: holders,
+            round_holders: holders,
             unanswered,
             healed: NodeSet::EMPTY,
             heals: Vec::new(),
@@ -48,36 +48,36 @@ impl<U: PartialEq> Footprint<U> {
     }
 
     /// Records the votes that the round has received so far.
-    pub fn voted(&mut self, round: &Round) {
-        self.granted = round.holders();
+    pub fn counted_votes(&mut self, round: &Round) {
+        self.round_holders = round.holders();
         self.unanswered = round.unanswered();
     }
 
     /// Records that a request is sent that may set keys which expire at `gone_by`.
-    pub fn lasts(&mut self, gone_by: Moment) {
+    pub fn set_keys_until(&mut self, gone_by: Moment) {
         self.gone_by = self.gone_by.max(gone_by);
     }
 
     /// Records that HEAL is sent to a node.
-    pub fn heals(&mut self, node: usize) {
+    pub fn sent_heal(&mut self, node: usize) {
         self.healed.insert(node);
         self.heals.push(node);
     }
 
     /// Records that a node cannot apply one of its HEALs any more.
-    pub fn healed(&mut self, node: usize) {
+    pub fn answered_heal(&mut self, node: usize) {
         if let Some(position) = self.heals.iter().position(|other| *other == node) {
             self.heals.swap_remove(position);
         }
     }
 
     /// Records that GIVE BACK of a failed upgrade is sent to `nodes`.
-    pub fn gives_back(&mut self, upgrade: U, nodes: NodeSet) {
+    pub fn sent_give_back(&mut self, upgrade: U, nodes: NodeSet) {
         self.upgrades.get_or_insert_default().push((upgrade, nodes));
     }
 
     /// Records that a node has answered GIVE BACK of this upgrade.
-    pub fn gave_back(&mut self, upgrade: &U, node: usize) {
+    pub fn answered_give_back(&mut self, upgrade: &U, node: usize) {
         let Some(upgrades) = &mut self.upgrades else { return };
         for (_, nodes) in upgrades.iter_mut().filter(|(other, _)| other == upgrade) {
             nodes.remove(node);
@@ -95,14 +95,14 @@ impl<U: PartialEq> Footprint<U> {
 
     /// The nodes that may hold the key: repeat RELEASE there until it is answered.
     pub fn holders(&self) -> NodeSet {
-        self.granted.iter().chain(self.healed.iter()).collect()
+        self.round_holders.iter().chain(self.healed.iter()).collect()
     }
 
     /// The nodes that may still hold the key of the lease that this one was adopted from or has upgraded. An answered grant
     /// has taken its place.
     pub fn may_hold_giver(&self, quorum: Quorum) -> NodeSet {
         let is_taken =
-            |node: &usize| self.granted.contains(*node) && !self.unanswered.contains(*node);
+            |node: &usize| self.round_holders.contains(*node) && !self.unanswered.contains(*node);
         quorum.all().iter().filter(|node| !is_taken(node)).collect()
     }
 

@@ -208,7 +208,7 @@ impl HeldLease {
     /// Records a vote that arrived after the round was won.
     pub(crate) fn record_vote(&self, event: Event, round: &Round) {
         let mut state = self.state();
-        state.footprint.voted(round);
+        state.footprint.counted_votes(round);
         if let Event::Vote { node, vote: Vote::Granted { fence }, .. }
         | Event::Late { node, vote: Vote::Granted { fence } } = event
         {
@@ -392,7 +392,7 @@ impl HeldLease {
         } else if state.lease.begin_upgrade(now) {
             // The keys last for at least a term from the arrival of TRANSFER and of GIVE BACK, which can be late.
             let patience = self.driver.options.node_timeout(self.grant.term.ttl);
-            state.footprint.lasts(self.grant.term.gone(now.plus(2 * patience)));
+            state.footprint.set_keys_until(self.grant.term.gone(now.plus(2 * patience)));
             #[cfg(test)]
             crate::lock::steps::upgrading(&state.subject, state.lease.end());
             return Ok(());

@@ -193,7 +193,7 @@ impl World {
         let Some(held) = &mut self.clients[number].held else { return };
         held.giving_back.remove(node);
         if is_answered {
-            held.footprint.gave_back(&upgrade, node);
+            held.footprint.answered_give_back(&upgrade, node);
         }
         if held.giving_back.is_empty() {
             held.lease.end_upgrade();
@@ -253,7 +253,7 @@ impl World {
         let attempt = attempts.iter().find(|attempt| attempt.token == token);
         let held = held.as_mut().filter(|held| held.token == token);
         if let (Some(held), Some(attempt)) = (held, attempt) {
-            held.footprint.voted(&attempt.round);
+            held.footprint.counted_votes(&attempt.round);
         }
         self.tidy(number);
     }
@@ -336,7 +336,7 @@ impl World {
     fn undo_upgrade(&mut self, number: usize, token: Token, giver: Option<Token>) {
         let held = self.clients[number].held.as_mut();
         if let Some(held) = held.filter(|held| Some(held.token) == giver) {
-            held.footprint.gives_back(token, Self::quorum().all());
+            held.footprint.sent_give_back(token, Self::quorum().all());
             held.giving_back = Self::quorum().all();
         }
         let mode = LockMode::Upgraded;
@@ -458,7 +458,7 @@ impl World {
             let client = &mut self.clients[number];
             if let Some(held) = client.held.as_mut().filter(|_| !client.links[node].broken) {
                 held.healing.insert(node);
-                held.footprint.heals(node);
+                held.footprint.sent_heal(node);
                 self.send(number, node, request.clone());
             }
         }
@@ -469,7 +469,7 @@ impl World {
         held.healing.remove(node);
         if let Some(healed) = healed {
             held.lease.healed(node, healed);
-            held.footprint.healed(node);
+            held.footprint.answered_heal(node);
         }
         self.tidy(number);
     }

@@ -30,31 +30,31 @@ fn node_is_silent_until_it_has_answered_the_round() {
     assert_eq!(footprint.silent(), set([3, 4]));
     let vote = Vote::Granted { fence: 7 };
     let _ = round.handle(at(0), Event::Vote { node: 4, vote, in_order: true });
-    footprint.voted(&round);
+    footprint.counted_votes(&round);
     assert_eq!(footprint.silent(), set([3]));
     let _ = round.handle(at(0), Event::Late { node: 3, vote: Vote::Refused });
-    footprint.voted(&round);
+    footprint.counted_votes(&round);
     assert_eq!(footprint.silent(), NodeSet::EMPTY);
 }
 
 #[test]
 fn node_is_silent_until_it_has_answered_each_repair() {
     let mut footprint = Footprint::<char>::with(set([0, 1]), NodeSet::EMPTY, at(GONE_BY));
-    footprint.heals(2);
-    footprint.heals(2);
-    footprint.healed(2);
+    footprint.sent_heal(2);
+    footprint.sent_heal(2);
+    footprint.answered_heal(2);
     assert_eq!(footprint.silent(), set([2]));
-    footprint.healed(2);
+    footprint.answered_heal(2);
     assert_eq!(footprint.silent(), NodeSet::EMPTY);
 }
 
 #[test]
 fn node_is_silent_until_it_has_given_back_each_upgrade() {
     let mut footprint = Footprint::with(set([0, 1, 2]), NodeSet::EMPTY, at(GONE_BY));
-    footprint.gives_back('a', set([0, 1, 2]));
-    [0, 1].into_iter().for_each(|node| footprint.gave_back(&'a', node));
-    footprint.gives_back('b', set([0, 1, 2]));
-    [1, 2].into_iter().for_each(|node| footprint.gave_back(&'b', node));
+    footprint.sent_give_back('a', set([0, 1, 2]));
+    [0, 1].into_iter().for_each(|node| footprint.answered_give_back(&'a', node));
+    footprint.sent_give_back('b', set([0, 1, 2]));
+    [1, 2].into_iter().for_each(|node| footprint.answered_give_back(&'b', node));
     assert_eq!(footprint.silent(), set([0, 2]));
     assert_eq!(footprint.take_upgrades(), [('a', set([2])), ('b', set([0]))]);
     assert_eq!(footprint.silent(), NodeSet::EMPTY, "the upgrades are being released");
@@ -64,8 +64,8 @@ fn node_is_silent_until_it_has_given_back_each_upgrade() {
 fn release_is_repeated_where_the_round_or_a_repair_may_have_set_the_key() {
     let (mut footprint, _) = footprint();
     assert_eq!(footprint.holders(), set([0, 1, 3, 4]));
-    footprint.heals(2);
-    footprint.healed(2);
+    footprint.sent_heal(2);
+    footprint.answered_heal(2);
     assert_eq!(footprint.holders(), set([0, 1, 2, 3, 4]));
 }
 
@@ -78,7 +78,7 @@ fn key_of_the_giver_may_be_left_where_no_grant_was_answered() {
 #[test]
 fn keys_are_gone_when_those_of_the_longest_request_are() {
     let (mut footprint, _) = footprint();
-    footprint.lasts(at(20_000));
-    footprint.lasts(at(15_000));
+    footprint.set_keys_until(at(20_000));
+    footprint.set_keys_until(at(15_000));
     assert_eq!(footprint.gone_by(), at(20_000));
 }

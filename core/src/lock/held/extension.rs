@@ -114,7 +114,7 @@ impl HeldLease {
         #[cfg(test)]
         crate::lock::steps::extending(&self.grant.subject, now, extension.term());
         let patience = patience.min(state.lease.end().since(now));
-        state.footprint.lasts(extension.term().gone(now.plus(patience)));
+        state.footprint.set_keys_until(extension.term().gone(now.plus(patience)));
         PendingExtension { lease: Arc::clone(self), extension, sent: now, patience }
     }
 
@@ -138,7 +138,7 @@ impl HeldLease {
         let ttl = state.lease.heal(clock::now(), self.grant.term)?;
         #[cfg(test)]
         crate::lock::steps::healing(&self.grant.subject);
-        nodes.iter().for_each(|node| state.footprint.heals(node));
+        nodes.iter().for_each(|node| state.footprint.sent_heal(node));
         Some(ttl)
     }
 
@@ -159,7 +159,7 @@ impl HeldLease {
                 state.lease.healed(node, healed);
             }
             if !is_open {
-                state.footprint.healed(node);
+                state.footprint.answered_heal(node);
             }
             // Read together with the change above, because a detach looks at both.
             state.lease.is_released()
@@ -167,7 +167,7 @@ impl HeldLease {
         if is_released {
             self.release_done.cancelled().await;
             let gone_by = self.grant.key_gone_by(ttl);
-            self.footprint(|footprint| footprint.lasts(gone_by));
+            self.footprint(|footprint| footprint.set_keys_until(gone_by));
             let patience = self.driver.options.node_timeout(self.grant.term.ttl);
             self.deliver_release(node, &self.release_request(), patience);
         }
