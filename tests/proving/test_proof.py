@@ -149,6 +149,7 @@ def test_documentation_names_the_number_of_deliberate_errors(page: str) -> None:
 def test_documentation_names_the_sizes_of_the_proof() -> None:
     text = (ROOT / "docs/proof.md").read_text()
     facts = max(len(it.invariant) for it in SYSTEMS.values())
-    assert f"There are {facts} facts in the largest system and {len(TRANSITIONS)} steps" in text
+    steps = len(TRANSITIONS)
+    assert f"The model has {steps} steps, and the largest system has {facts} facts" in text
     with_run = sum(bool(it.run) for it in CONTROLS)
     assert f"For {with_run} of the errors, the solver also finds" in text
