@@ -75,14 +75,14 @@ def _introduction(figures: Figures) -> str:
             "<!-- Written by bench/report.py from bench/results.json: `make bench`. -->",
             "![Latency of one cycle on five nodes](pictures/performance-one-at-a-time.svg)",
             _lines(
-                "The picture shows the latency of one cycle on five nodes. A cycle is one acquire",
-                "followed by one release of a free lock with a ttl of 10 s. Shorter is better. For",
-                "the figures in the picture, see [One at a time](#one-at-a-time).",
+                "The picture above shows the latency of one cycle on five nodes. A cycle is one",
+                "acquire followed by one release of a free lock with a ttl of 10 s. Shorter is",
+                "better. For the numbers in the picture, see [One at a time](#one-at-a-time).",
             ),
             _lines(
-                "This page compares the cost of quorlock with the cost of raw sockets and of",
-                "other libraries. All servers and clients run on one machine and communicate",
-                "over loopback.",
+                "This page compares the latency, throughput and CPU time of quorlock with those of",
+                "raw sockets and other libraries. All servers and clients run on one machine and",
+                "communicate over loopback.",
             ),
             _lines(
                 "**Compare the ratios between libraries, not the times.** The times depend on the",
@@ -94,18 +94,17 @@ def _introduction(figures: Figures) -> str:
                 [
                     "- The *floor* is a Rust program that sends the same requests as quorlock over"
                     " raw sockets. The program waits for the replies of a majority of the nodes,"
-                    " has no timeouts, does not undo failed acquires, and does not reconnect.",
+                    " has no timeouts, does not delete the keys of failed acquires, and does not"
+                    " reconnect.",
                     "- *Floor, all* is the *floor* program with one difference: it waits for the"
                     " replies of all nodes.",
                     "- *Floor, plain* is the *floor* program with simpler requests: an acquire is a"
-                    " `SET NX PX`, and a release is a script that compares the token and deletes"
-                    " the key.",
+                    " `SET NX PX`, and a release is a script that deletes the key if it contains"
+                    " the token.",
                     "- A *Python peer* is a Python library, other than quorlock, that locks on a"
                     " majority of the nodes.",
                     "- *redlock-4* and *redlock-5* are major versions 4 and 5 of the npm package"
                     " `redlock`.",
-                    "- A ratio such as *1.15 times* is one latency divided by another latency, or"
-                    " one throughput divided by another throughput.",
                 ]
             ),
             _table(["condition", "value"], conditions),
@@ -131,7 +130,7 @@ def _goals(figures: Figures) -> str:
             "All goals in the next table apply to five nodes. All latencies in the table are"
             " medians.",
             table(["what is measured", "goal", "measured", "met"], rows),
-            "For the reasons why quorlock misses some goals, see"
+            "To learn why quorlock misses some goals, see"
             " [Where the time goes](where-the-time-goes.md).",
         ]
     )
@@ -233,8 +232,8 @@ def _in_flight(figures: Figures) -> str:
             _lines(
                 "In this measurement, one process runs many cycles concurrently on five nodes.",
                 "Each concurrent cycle locks a different resource. The cycles run in tasks,",
-                "promises or goroutines. If a library blocks the caller, its cycles run in at most",
-                "8 threads.",
+                "promises or goroutines. The cycles of a library with blocking calls run in at",
+                "most 8 threads.",
             ),
             "![Throughput](pictures/performance-throughput.svg)",
             "The next table shows how many cycles per second each library completes. *In"
@@ -279,11 +278,11 @@ def _servers(figures: Figures) -> str:
         [
             "## CPU time of the servers",
             _lines(
-                "A server runs commands in one thread, so its CPU time per cycle limits the",
-                "throughput of all clients together. The next table shows the CPU time that one",
-                "server uses per cycle, averaged over the five servers. *Times rslock* is the CPU",
-                "time per cycle of a library divided by the CPU time per cycle of the library",
-                "rslock. A dash means that the value was not measured.",
+                "A server runs commands in one thread, so the server's CPU time per cycle limits",
+                "the total throughput of all clients. The next table shows the average CPU time",
+                "that each of the five servers uses per cycle. *Times rslock* is this CPU time",
+                "divided by the same CPU time with the Rust library rslock. A dash means that the",
+                "value was not measured.",
             ),
             table(columns, _server_rows(figures)),
         ]
@@ -311,9 +310,9 @@ def _round_trips(figures: Figures) -> str:
         "## On a network",
         _lines(
             "One client runs one cycle at a time on five nodes. The benchmark delays each reply of",
-            "a node: in one measurement by 0.5 ms (a typical round-trip time within a zone), and",
-            "in another measurement by 2 ms (a typical round-trip time between zones). A cycle",
-            "takes at least two round trips.",
+            "a node: in one measurement by 0.5 ms (a typical round-trip time within an",
+            "availability zone), and in another measurement by 2 ms (a typical round-trip time",
+            "between availability zones). A cycle takes at least two round trips: 1 ms or 4 ms.",
         ),
     ]
     if not by_time:
@@ -353,17 +352,17 @@ def _faults(figures: Figures) -> str:
         [
             "## With nodes that fail",
             _lines(
-                "One client runs one cycle at a time on five nodes, and some of the nodes fail.",
-                "Each cell of the table shows the median latency of a cycle. The ratio in",
-                "parentheses is this latency divided by the library's latency on healthy nodes.",
-                "The benchmark measured the latency with failed nodes and the latency on healthy",
-                "nodes at about the same time.",
+                "One client runs one cycle at a time on five nodes, while some of the nodes are",
+                "frozen, killed or slow. Each cell of the table shows the median latency of a",
+                "cycle. The ratio in parentheses is this latency divided by the library's latency",
+                "on healthy nodes. The benchmark measured both latencies in the same rounds, so",
+                "changes in the speed of the machine affect both.",
             ),
             "\n".join(
                 [
                     "- *Frozen* nodes are stopped with SIGSTOP.",
-                    "- *Killed* nodes are ended with SIGKILL.",
-                    "- *Slow* nodes send each reply 50 ms late.",
+                    "- *Killed* nodes are terminated with SIGKILL.",
+                    "- *Slow* nodes delay each reply by 50 ms.",
                     "- *Hangs* means that the library did not answer within 10 s.",
                     "- *Fails* means that the library reported an error in two consecutive rounds"
                     " of the benchmark.",
@@ -412,14 +411,15 @@ def _held(figures: Figures) -> str:
             _lines(
                 "In this measurement, a client only holds and renews leases. *Held* is the time",
                 "for which the client holds the leases. *Requests* is the number of requests that",
-                "the client sends to each node. *One by one* is the number of requests that the",
-                "client would send to each node without batching: three requests per ttl for each",
-                "lease. *CPU* is the CPU time of the client, and *CPU of a server* is the CPU time",
-                "of one server. Both CPU times are percentages of one core.",
+                "the client sends to each node in this time. *One by one* is the number of",
+                "requests that the client would send to each node if it renewed each lease",
+                "separately: three requests per ttl for each lease. *CPU* is the CPU time of the",
+                "client, and *CPU of a server* is the CPU time of one server. Both CPU times are",
+                "percentages of one core.",
             ),
             table(columns, rows),
             _lines(
-                "The next table shows how many bytes of memory one held lease takes. The figures",
+                "The next table shows how many bytes of memory one held lease uses. The figures",
                 "are averages over 10,000 leases. *Heap* is the memory that the Rust core",
                 "allocates on its heap. *Process* is the growth of the process's resident",
                 "memory per lease. A dash means that the value was not measured.",
@@ -453,10 +453,11 @@ def _start(figures: Figures) -> str:
             _lines(
                 "The next table shows the time that a new process needs for its first lock on",
                 "five nodes. The measurement starts before the process creates the client, and",
-                "ends when the process holds the lease. *Loopback* is the time if replies are not",
-                "delayed. *Round trips* is the time if the benchmark delays each reply by",
-                f"{start['round trip ms']} ms, divided by {start['round trip ms']} ms. The",
-                "benchmark does not delay the opening of a TCP connection.",
+                "ends when the process holds the lease. *Loopback* is the time without delayed",
+                "replies. To calculate *Round trips*, the benchmark delays each reply by",
+                f"{start['round trip ms']} ms, and divides the time by {start['round trip ms']}",
+                "ms. The benchmark does not delay the opening of a TCP connection, so *Round",
+                "trips* does not include it.",
                 "*New nodes* are nodes that have not loaded the scripts of quorlock",
                 "yet. *Plain sockets* is a program that only connects to each node and sends it",
                 "one PING.",

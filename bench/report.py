@@ -32,7 +32,7 @@ def excerpt(figures: Figures) -> str:
     )
     lines = [
         f"- **One lock at a time.** One acquire and release on five nodes takes {times} (medians)."
-        f" Over raw sockets, the requests of quorlock take {_micros(floor)}."
+        f" Over raw sockets, without quorlock, the same requests take {_micros(floor)}."
     ]
     compared = [
         (short, peer / own)

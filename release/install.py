@@ -37,8 +37,8 @@ python3 -m venv venv
 pip install quorlock/build/packages/quorlock-*.whl
 ```
 
-If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. The installation
-then takes about six minutes. To see the progress, add `--verbose`.
+If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. This
+installation takes about six minutes. To see the progress, add `--verbose`.
 """,
     "node": "```sh\nnpm install ./quorlock/build/packages/*.tgz\n```\n",
     "rust": """\

@@ -21,15 +21,17 @@ def section(results: dict[str, Any]) -> str:
             "## Elections",
             "`make bench-elections` measures how long a change of leader takes: from the end of the"
             " old leader's lease until the new leader has its own lease. In this benchmark, all"
-            " processes use Python and five nodes. One candidate waits to become the leader. For a"
-            " crash of the old leader, the measurement starts when the old leader is killed. The"
+            " processes use Python and five nodes. Besides the leader, one candidate waits to"
+            " become the leader. If the old leader crashes, the measurement starts earlier: when"
+            " the old leader is killed. The"
             f" ttl is {ttl}, and a leader renews its lease when a third of the ttl has passed."
             f" Therefore, the lease of a killed leader ends after {results['ttl'] * 2 / 3:g} to"
             f" {ttl}. For the method, see [bench/elections](../bench/elections/README.md).",
             table(["change by", "times", "median", "longest"], rows),
-            "In a hand-over, the lock is never free: the nodes keep the old leader's key until they"
-            " store the new leader's key. An [observer](election.md#observe-the-leader) learns of"
-            f" the new leader at most {_ms(max(results['observer']))} after the election (median:"
+            "When a leader hands over to its successor, the lock is never free: the nodes keep the"
+            " old leader's key until they store the new leader's key. An"
+            " [observer](election.md#observe-the-leader) learns of the new leader at most"
+            f" {_ms(max(results['observer']))} after the election (median:"
             f" {_ms(median(results['observer']))}).",
             f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"

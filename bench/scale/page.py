@@ -28,8 +28,8 @@ def _introduction(results: Results) -> str:
     machine = results["machine"]
     return (
         "## Scale\n\n`make bench-scale` measures how the cost of locks grows with the number of"
-        " leases, resources, processes and nodes. If a curve in a picture of this section is flat,"
-        " the cost per lease, resource, process or node stays constant. For the method, see"
+        " leases, resources, processes and nodes. A flat curve in a picture of this section means"
+        " that the cost per lease, resource, process or node is constant. For the method, see"
         " [bench/scale](../bench/scale/README.md).\n\n"
         f"The figures in this section were measured on {results['date']} at commit"
         f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs ({machine['processor']},"
@@ -62,9 +62,9 @@ def _held(rows: Sequence[Results]) -> str:
     return "\n\n".join(
         [
             "### Held leases at scale",
-            "One process acquires leases with a ttl of 10 s, and then only renews them. All leases"
+            "One process acquired leases with a ttl of 10 s, and then only renewed them. All leases"
             " were still valid at the end of the measurement. *Bytes* is the client's memory per"
-            " lease. *CPU* is the client's CPU time per lease and second.",
+            " lease. *CPU* is the CPU time that the client uses for each lease per second.",
             "![Cost of a held lease](pictures/performance-scale-held.svg)",
             table(columns, cells),
             f"For {RUST} with {_range(each['leases'] for each in own)} leases, the client's CPU"
@@ -99,7 +99,8 @@ def _distinct(samples: Sequence[Results]) -> str:
         for each in tenths
     ]
     half = samples[len(samples) // 2 :]
-    growth = (half[-1]["client bytes"] - half[0]["client bytes"]) / 1e6
+    growth = half[-1]["client bytes"] - half[0]["client bytes"]
+    change = f"{'grew' if growth >= 0 else 'shrank'} by {_megabytes(abs(growth))}"
     peak = max(samples, key=lambda each: each["server bytes"])
     columns = ["resources", "time", "cycles/s", "client", "server", "keys on the server"]
     return "\n\n".join(
@@ -111,15 +112,15 @@ def _distinct(samples: Sequence[Results]) -> str:
             " s. *Server* is the memory of the server that uses the most memory.",
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
-            "In the second half of the measurement, the memory of the client changed by"
-            f" {growth:+.1f} MB. A server used at most {_megabytes(peak['server bytes'])}, when it"
-            f" stored {peak['keys']:,} keys. At the end of the measurement, a server used at most"
+            "In the second half of the measurement, the memory of the client"
+            f" {change}. The maximum on a server was {_megabytes(peak['server bytes'])}, with"
+            f" {peak['keys']:,} keys. At the end of the measurement, no server used more than"
             f" {_megabytes(samples[-1]['server bytes'])}. Redis deletes expired"
             " keys with a delay, so a server can store more keys than it still needs. Deleting"
             " expired keys takes CPU time. All servers together used"
             f" {micros(_mean(samples[: len(samples) // 2]))} of CPU time per cycle in the first"
             f" half of the measurement, and {micros(_mean(samples[-len(samples) // 10 :]))} in the"
-            " last tenth. Redis deleted most keys in the last tenth of the measurement.",
+            " last tenth, in which Redis deleted more keys than in any other tenth.",
         ]
     )
 
@@ -164,11 +165,12 @@ def _processes(rows: Sequence[Results]) -> str:
             "In this measurement, each process has one client, which uses five nodes. *Connections*"
             " is the number of connections to one node while all processes are idle. *Waiting* is"
             " the number of connections to one node while all processes wait for a lock. *Memory*"
-            " is the memory of a process. Memory that several processes share is divided equally"
-            " among these processes. *Memory on a server* is the memory that a server uses for each"
-            " process. *Idle CPU* is the CPU time per process and second while all processes are"
-            " idle. From the *idle CPU of a server*, we subtract the CPU time that the server uses"
-            " without any client, so the result can be slightly negative.",
+            " is the memory of one client process. Memory that several processes share is counted"
+            " in equal parts for each of them. *Memory on a server* is the memory that a server"
+            " uses for each process. *Idle CPU* is the CPU time that each process uses per second"
+            " while all processes are idle. *Idle CPU of a server* is the CPU time that a server"
+            " uses for each process per second, minus the CPU time that the server uses without"
+            " any client. The result can be slightly negative.",
             "![Cost of many processes](pictures/performance-scale-processes.svg)",
             table(
                 [
@@ -183,11 +185,11 @@ def _processes(rows: Sequence[Results]) -> str:
                 idle,
             ),
             "In the next table, all processes wait for one lock. Each process gets the lock once,"
-            " and releases it immediately. *Hand-over* is the average time from the acquire of one"
-            " process to the acquire of the next process. *Requests* is the number of requests to"
-            " one node per hand-over. *CPU of a server* is the CPU time of one server per"
-            " hand-over. *Waiting* is the share of a CPU core that a server uses while all"
-            " processes wait.",
+            " and releases it immediately. *Hand-over* is the average time from the moment"
+            " when one process gets the lock until the next process gets it. *Requests* is the"
+            " number of requests to one node per hand-over. *CPU of a server* is the CPU time of"
+            " one server per hand-over. *CPU while waiting* is the part of a CPU core that a server"
+            " uses while all processes wait.",
             table(
                 [
                     "processes",
@@ -196,7 +198,7 @@ def _processes(rows: Sequence[Results]) -> str:
                     "longest",
                     "requests",
                     "CPU of a server",
-                    "waiting",
+                    "CPU while waiting",
                 ],
                 hand_over,
             ),
@@ -222,19 +224,19 @@ def _resources(summaries: Results) -> str:
     columns = [
         "resources",
         "cycle",
-        "per resource",
+        "cycle per resource",
         "CPU",
         "CPU of a server",
-        "per resource",
+        "CPU of a server per resource",
     ]
     (first, fewest), (last, most) = good[0], good[-1]
     return "\n\n".join(
         [
             "### Resources in one lock",
             "One client runs one cycle at a time on five nodes. Each cycle acquires and releases"
-            " one lock, which covers one or more resources. The first *per resource* column is the"
-            " time of a cycle divided by the number of resources. The second *per resource* column"
-            " is the CPU time of a server per cycle divided by the number of resources.",
+            " one lock, which covers one or more resources. *Cycle per resource* is the time of a"
+            " cycle divided by the number of resources. *CPU of a server per resource* is the CPU"
+            " time of a server per cycle divided by the number of resources.",
             "![Cost of a resource](pictures/performance-scale-resources.svg)",
             table(columns, cells),
             f"A cycle with {last} resources takes {most['median'] / fewest['median']:.1f} times as"

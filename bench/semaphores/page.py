@@ -42,7 +42,7 @@ def section(results: dict[str, Any]) -> str:
 def _goals(results: dict[str, Any]) -> str:
     met = {True: "yes", False: "**no**", None: "-"}
     rows = [(each.what, each.goal, each.measured, met[each.met]) for each in goals(results)]
-    return "All goals in the next table apply to five nodes.\n\n" + table(
+    return "The next table shows the goals for five nodes, and the measured values.\n\n" + table(
         ["what is measured", "goal", "measured", "met"], rows
     )
 
@@ -65,8 +65,8 @@ def _cycles(rows: list[dict[str, Any]]) -> str:
         "server cpu per node": "CPU time per node and cycle",
     }
     return (
-        "A cycle acquires and releases one permit or one lock that no other client wants. The"
-        " number in parentheses is the permit's time divided by the exclusive lock's time in the"
+        "A cycle acquires and releases one uncontended permit or one uncontended lock. The number"
+        " in parentheses is the time for a permit divided by the time for an exclusive lock in the"
         " same row.\n\n" + "\n\n".join(figures(figure) for figure in titles)
     )
 
@@ -104,12 +104,11 @@ def _rounds(contests: Mapping[str, Summaries]) -> str:
         "The next table shows how many rounds an acquire takes. A *round* is one request to every"
         " node. At half load, there are half as many contenders as"
         " permits. At full load, there are as many contenders as permits. In the last row of the"
-        " next table, there are twice as many contenders as permits, and a contender holds its"
+        " table, there are twice as many contenders as permits, and a contender holds its"
         " permit for 10 ms. In the other rows, a contender holds its permit for 5 to 15 ms if the"
-        " limit is 10, and for 0.5 to 1.5 s if the limit is 1,000. Because the rows differ in how"
-        " long contenders hold permits, compare the numbers of rounds, not the acquisitions per"
-        " second.\n\n"
-        + table(columns, rows)
+        " limit is 10, and for 0.5 to 1.5 s if the limit is 1,000. Because contenders hold"
+        " permits for different times in different rows, compare the numbers of rounds, not the"
+        " acquisitions per second.\n\n" + table(columns, rows)
     )
 
 
@@ -127,8 +126,7 @@ def _hand_off(entrants: Summaries) -> str:
         "In the next table, each holder keeps its permit for 75 to 225 ms while other contenders"
         " wait. A *hand-off* is the time from the end of a release until a waiter has the permit."
         " The last column of the next table shows the time from the start of the release until a"
-        " waiter has the permit.\n\n"
-        + table([*columns, "from the call"], rows)
+        " waiter has the permit.\n\n" + table([*columns, "from the call"], rows)
     )
 
 
@@ -152,13 +150,13 @@ def _use(entrants: Summaries) -> str:
         "CPU time of the servers per acquisition",
     ]
     return (
-        "In this measurement, each contender repeatedly acquires a permit, holds it for 10 ms, and"
-        " releases it. The timers of the Rust program have a resolution of 1 ms, so the Rust"
-        " program holds permits for about 11 ms. *Permits in use* is the average number of held"
-        " permits. *Above the limit* is the number of acquisitions after which there were more"
-        " holders than permits.\n\nIn the first row of the next table, ten contenders share the ten"
-        " permits, so no contender waits. In the first row, a permit is idle only while its next"
-        " holder acquires it. In the other"
+        "In the next measurement, each contender repeatedly acquires a permit, holds it for 10 ms,"
+        " and releases it. The timers of the Rust program have a resolution of 1 ms, so the Rust"
+        " program holds permits for about 11 ms. *Permits in use* is the average number of"
+        " permits that are held at a time. *Above the limit* counts the acquisitions after which"
+        " there were more holders than permits.\n\nIn the first row of the next table, ten"
+        " contenders share the ten permits, so no contender waits. In the first row, a permit is"
+        " idle only while its next holder acquires it. In the other"
         " rows, ten of the 20 contenders wait." + _needed(entrants) + "\n\n" + table(columns, rows)
     )
 
@@ -179,11 +177,11 @@ def _needed(entrants: Summaries) -> str:
     if not needed:
         return ""
     return (
-        " If contenders wait, an acquisition costs the servers more CPU time than without waiters:"
+        " An acquisition costs the servers more CPU time when contenders wait:"
         " a waiter first joins the queue of each node, and each release notifies one waiter. To"
         f" keep {IN_USE:g} of the ten permits in use, five nodes need about {max(needed):.1f} CPUs."
-        " In this measurement, all nodes share one CPU. The busier the CPU of the nodes is, the"
-        " longer requests wait, and the longer permits are idle."
+        " In this measurement, however, all nodes share only one CPU. The busier the CPU of the"
+        " nodes is, the longer requests wait, and the longer permits are idle."
     )
 
 

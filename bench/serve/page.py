@@ -54,8 +54,9 @@ def _cycles(cycles: dict[str, dict[str, Any]]) -> str:
     columns = ["five nodes", "median", "times Rust", "99th percentile", f"cycles/s, {IN_FLIGHT}"]
     return (
         f"The last column of the next table shows the throughput with {IN_FLIGHT} cycles in flight."
-        f" To measure this throughput, the client of {SERVE} uses {IN_FLIGHT} connections. The"
-        f" other columns show measurements of one cycle at a time.\n\n{table(columns, rows)}"
+        f" To measure this throughput, the client in the row *{SERVE}* uses {IN_FLIGHT}"
+        " connections. The other columns show measurements of one cycle at a time.\n\n"
+        f"{table(columns, rows)}"
     )
 
 

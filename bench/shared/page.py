@@ -56,10 +56,9 @@ def _together(figures: dict[str, Any]) -> str:
     columns = ["1,000 loops", "cycles per second", "scripts per node", "CPU time per node"]
     return (
         f"{table(columns, rows)}\n\nEach loop in the table above runs one cycle after another."
-        " With shared locks, the 1,000 loops complete"
-        f" {readers['rate'] / exclusive['rate']:.2f} times as many cycles per second as with"
-        " exclusive locks. All five servers share one CPU, which limits the number of"
-        " cycles per second."
+        " With shared locks, the throughput of the 1,000 loops is"
+        f" {readers['rate'] / exclusive['rate']:.2f} times the throughput with exclusive locks. In"
+        " both cases, all five servers share one CPU, which limits the throughput."
     )
 
 
@@ -82,9 +81,9 @@ def _phases(phases: dict[str, dict[str, Any]]) -> str:
     return (
         "In the next table, 64 readers repeatedly hold one resource for 10 to 30 ms, and a writer"
         " tries to lock the resource exclusively. With quorlock, the writer waits for the"
-        " readers that asked for the lock earlier than the writer. *Later readers* are readers"
-        " that asked for the lock after the writer, but got it before the writer. With quorlock, a"
-        " reader can overtake a waiting writer only while the writer's first request is in"
-        " progress."
+        " readers that asked for the lock earlier than the writer. *Later readers* overtook the"
+        " writer: they asked for the lock after the writer, but got it before the writer. With"
+        " quorlock, a reader can overtake a waiting writer only while the writer's first request is"
+        " in progress."
         "\n\n" + table([*columns, "most later readers", "reads per second"], rows)
     )

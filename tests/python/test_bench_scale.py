@@ -80,7 +80,7 @@ def test_the_cost_of_a_lease_is_compared_within_rust() -> None:
 
 
 def test_the_growth_of_the_client_is_that_of_the_second_half() -> None:
-    assert "the memory of the client changed by +4.9 MB" in page()
+    assert "the memory of the client grew by 4.9 MB" in page()
 
 
 def test_the_cost_of_deleting_expired_keys_is_shown() -> None:
