@@ -108,8 +108,8 @@ def _distinct(samples: Sequence[Results]) -> str:
             "### Distinct resources",
             "One process locks and releases a new resource in each cycle, with 64 cycles in flight"
             " on five nodes. A server keeps the fence counter of a resource for 70 s after a client"
-            " last locked the resource. Therefore, the memory of a server grows during the first 70"
-            " s. *Server* is the memory of the server that uses the most memory.",
+            " last locked the resource. Therefore, the memory of a server grows for at least the"
+            " first 70 s. *Server* is the memory of the server that uses the most memory.",
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
             "In the second half of the measurement, the memory of the client"
