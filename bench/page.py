@@ -237,9 +237,9 @@ def _in_flight(figures: Figures) -> str:
             ),
             "![Throughput](pictures/performance-throughput.svg)",
             "The next table shows how many cycles per second each library completes. *In"
-            " flight* is the number of concurrent cycles. *Hangs* means that the library did not"
-            " answer within 10 s. A dash means that the library was not measured with that number"
-            " of concurrent cycles.",
+            " flight* is the number of concurrent cycles. *Hangs* means that a call to the library"
+            " did not return within 10 s. A dash means that the library was not measured with that"
+            " number of concurrent cycles.",
             table(["", *(f"{int(level):,} in flight" for level in levels)], _rates(figures)),
             "The next table shows the latency of a cycle, and the CPU time that the client process"
             " uses per cycle, when 64 cycles are in flight.",
@@ -281,8 +281,8 @@ def _servers(figures: Figures) -> str:
                 "A server runs commands in one thread, so the server's CPU time per cycle limits",
                 "the total throughput of all clients. The next table shows the average CPU time",
                 "that each of the five servers uses per cycle. *Times rslock* is this CPU time",
-                "divided by the same CPU time with the Rust library rslock. A dash means that the",
-                "value was not measured.",
+                "divided by the CPU time that a server uses per cycle of the Rust library rslock.",
+                "A dash means that the value was not measured.",
             ),
             table(columns, _server_rows(figures)),
         ]
@@ -312,7 +312,8 @@ def _round_trips(figures: Figures) -> str:
             "One client runs one cycle at a time on five nodes. The benchmark delays each reply of",
             "a node: in one measurement by 0.5 ms (a typical round-trip time within an",
             "availability zone), and in another measurement by 2 ms (a typical round-trip time",
-            "between availability zones). A cycle takes at least two round trips: 1 ms or 4 ms.",
+            "between availability zones). A cycle takes at least two round trips: 1 ms",
+            "in the first measurement, and 4 ms in the second.",
         ),
     ]
     if not by_time:
@@ -355,7 +356,7 @@ def _faults(figures: Figures) -> str:
                 "One client runs one cycle at a time on five nodes, while some of the nodes are",
                 "frozen, killed or slow. Each cell of the table shows the median latency of a",
                 "cycle. The ratio in parentheses is this latency divided by the library's latency",
-                "on healthy nodes. The benchmark measured both latencies in the same rounds, so",
+                "on healthy nodes. Each round of the benchmark measured both latencies, so",
                 "changes in the speed of the machine affect both.",
             ),
             "\n".join(
@@ -363,7 +364,7 @@ def _faults(figures: Figures) -> str:
                     "- *Frozen* nodes are stopped with SIGSTOP.",
                     "- *Killed* nodes are terminated with SIGKILL.",
                     "- *Slow* nodes delay each reply by 50 ms.",
-                    "- *Hangs* means that the library did not answer within 10 s.",
+                    "- *Hangs* means that a call to the library did not return within 10 s.",
                     "- *Fails* means that the library reported an error in two consecutive rounds"
                     " of the benchmark.",
                 ]

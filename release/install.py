@@ -38,7 +38,7 @@ pip install quorlock/build/packages/quorlock-*.whl
 ```
 
 If you need only Python, skip `make`, and run `pip install ./quorlock` in the venv. This
-installation takes about six minutes. To see the progress, add `--verbose`.
+command takes about six minutes. To see the progress, add `--verbose`.
 """,
     "node": "```sh\nnpm install ./quorlock/build/packages/*.tgz\n```\n",
     "rust": """\

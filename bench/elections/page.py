@@ -29,9 +29,9 @@ def section(results: dict[str, Any]) -> str:
             f" {ttl}. For the method, see [bench/elections](../bench/elections/README.md).",
             table(["change by", "times", "median", "longest"], rows),
             "When a leader hands over to its successor, the lock is never free: the nodes keep the"
-            " old leader's key until they store the new leader's key. An"
-            " [observer](election.md#observe-the-leader) learns of the new leader at most"
-            f" {_ms(max(results['observer']))} after the election (median:"
+            " old leader's key until they store the new leader's key. In this"
+            " benchmark, an [observer](election.md#observe-the-leader) learned of the new leader at"
+            f" most {_ms(max(results['observer']))} after the election (median:"
             f" {_ms(median(results['observer']))}).",
             f"The figures in this section were measured on {results['date']} at commit"
             f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs"

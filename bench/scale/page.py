@@ -28,8 +28,8 @@ def _introduction(results: Results) -> str:
     machine = results["machine"]
     return (
         "## Scale\n\n`make bench-scale` measures how the cost of locks grows with the number of"
-        " leases, resources, processes and nodes. A flat curve in a picture of this section means"
-        " that the cost per lease, resource, process or node is constant. For the method, see"
+        " leases, resources, processes and nodes. In the pictures of this section, a flat curve"
+        " means that the cost per lease, resource, process or node is constant. For the method, see"
         " [bench/scale](../bench/scale/README.md).\n\n"
         f"The figures in this section were measured on {results['date']} at commit"
         f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs ({machine['processor']},"
@@ -113,14 +113,14 @@ def _distinct(samples: Sequence[Results]) -> str:
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
             "In the second half of the measurement, the memory of the client"
-            f" {change}. The maximum on a server was {_megabytes(peak['server bytes'])}, with"
-            f" {peak['keys']:,} keys. At the end of the measurement, no server used more than"
+            f" {change}. The memory of a server was at most {_megabytes(peak['server bytes'])},"
+            f" with {peak['keys']:,} keys. At the end of the measurement, no server used more than"
             f" {_megabytes(samples[-1]['server bytes'])}. Redis deletes expired"
             " keys with a delay, so a server can store more keys than it still needs. Deleting"
             " expired keys takes CPU time. All servers together used"
             f" {micros(_mean(samples[: len(samples) // 2]))} of CPU time per cycle in the first"
             f" half of the measurement, and {micros(_mean(samples[-len(samples) // 10 :]))} in the"
-            " last tenth, in which Redis deleted more keys than in any other tenth.",
+            " last tenth of the measurement, when Redis deleted the most keys.",
         ]
     )
 
@@ -165,8 +165,8 @@ def _processes(rows: Sequence[Results]) -> str:
             "In this measurement, each process has one client, which uses five nodes. *Connections*"
             " is the number of connections to one node while all processes are idle. *Waiting* is"
             " the number of connections to one node while all processes wait for a lock. *Memory*"
-            " is the memory of one client process. Memory that several processes share is counted"
-            " in equal parts for each of them. *Memory on a server* is the memory that a server"
+            " is the memory of one client process. Memory that several processes share is divided"
+            " equally among them. *Memory on a server* is the memory that a server"
             " uses for each process. *Idle CPU* is the CPU time that each process uses per second"
             " while all processes are idle. *Idle CPU of a server* is the CPU time that a server"
             " uses for each process per second, minus the CPU time that the server uses without"
@@ -188,8 +188,8 @@ def _processes(rows: Sequence[Results]) -> str:
             " and releases it immediately. *Hand-over* is the average time from the moment"
             " when one process gets the lock until the next process gets it. *Requests* is the"
             " number of requests to one node per hand-over. *CPU of a server* is the CPU time of"
-            " one server per hand-over. *CPU while waiting* is the part of a CPU core that a server"
-            " uses while all processes wait.",
+            " one server per hand-over. *CPU while waiting* is the fraction of a CPU core that a"
+            " server uses while all processes wait.",
             table(
                 [
                     "processes",

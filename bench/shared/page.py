@@ -81,8 +81,8 @@ def _phases(phases: dict[str, dict[str, Any]]) -> str:
     return (
         "In the next table, 64 readers repeatedly hold one resource for 10 to 30 ms, and a writer"
         " tries to lock the resource exclusively. With quorlock, the writer waits for the"
-        " readers that asked for the lock earlier than the writer. *Later readers* overtook the"
-        " writer: they asked for the lock after the writer, but got it before the writer. With"
+        " readers that asked for the lock earlier than the writer. *Later readers* are readers that"
+        " asked for the lock after the writer asked for it, but got it first. With"
         " quorlock, a reader can overtake a waiting writer only while the writer's first request is"
         " in progress."
         "\n\n" + table([*columns, "most later readers", "reads per second"], rows)
