@@ -332,7 +332,7 @@ def test_ranges_on_the_api_pages_are_those_of_the_code(language: str) -> None:
     assert re.findall(r"1 to (\d,\d+)[^\d ]", text) == [f"{permits:,}"]
     assert f"1 to {number('core/protocol/src/quorum.rs', 'MAX_NODES')}." in text
     if language != "rust":
-        [default] = re.findall(r"Default: ([\d,]+ m?s), or `restart_?[gG]uard`", text)
+        [default] = re.findall(r"Default: ([\d,]+ m?s) or `restart_?[gG]uard`", text)
         assert times(default.replace(",", "")) == [duration("WITHIN")]
 
 
