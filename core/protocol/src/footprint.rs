@@ -19,16 +19,20 @@ pub struct Footprint<U> {
     unanswered: NodeSet,
     /// The nodes that HEAL was sent to. They may hold the key, too.
     healed: NodeSet,
-    /// For each HEAL that a node may still apply: the node.
-    heals: Vec<usize>,
-    /// The upgrades that failed, each with the nodes that may still give the keys back. Boxed, because few leases have one.
-    upgrades: Option<Box<Upgrades<U>>>,
+    /// The later requests that a node may still apply, each with the node.
+    open: Vec<(Sent<U>, usize)>,
     gone_by: Moment,
 }
 
-type Upgrades<U> = Vec<(U, NodeSet)>;
+/// A request that sets keys, other than that of the round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Sent<U> {
+    Heal,
+    /// Of an upgrade that failed.
+    GiveBack(U),
+}
 
-impl<U: PartialEq> Footprint<U> {
+impl<U: Clone + PartialEq> Footprint<U> {
     /// The footprint of a round. Its last key has expired at `gone_by`.
     pub fn new(round: &Round, gone_by: Moment) -> Self {
         Self::with(round.holders(), round.unanswered(), gone_by)
@@ -41,8 +45,7 @@ impl<U: PartialEq> Footprint<U> {
             round_holders: holders,
             unanswered,
             healed: NodeSet::EMPTY,
-            heals: Vec::new(),
-            upgrades: None,
+            open: Vec::new(),
             gone_by,
         }
     }
@@ -61,36 +64,31 @@ impl<U: PartialEq> Footprint<U> {
     /// Records that HEAL is sent to a node.
     pub fn sent_heal(&mut self, node: usize) {
         self.healed.insert(node);
-        self.heals.push(node);
+        self.open.push((Sent::Heal, node));
     }
 
     /// Records that a node cannot apply one of its HEALs any more.
     pub fn answered_heal(&mut self, node: usize) {
-        if let Some(position) = self.heals.iter().position(|other| *other == node) {
-            self.heals.swap_remove(position);
+        if let Some(position) = self.open.iter().position(|other| *other == (Sent::Heal, node)) {
+            self.open.remove(position);
         }
     }
 
     /// Records that GIVE BACK of a failed upgrade is sent to `nodes`.
-    pub fn sent_give_back(&mut self, upgrade: U, nodes: NodeSet) {
-        self.upgrades.get_or_insert_default().push((upgrade, nodes));
+    pub fn sent_give_back(&mut self, upgrade: &U, nodes: NodeSet) {
+        self.open.extend(nodes.iter().map(|node| (Sent::GiveBack(upgrade.clone()), node)));
     }
 
     /// Records that a node has answered GIVE BACK of this upgrade.
     pub fn answered_give_back(&mut self, upgrade: &U, node: usize) {
-        let Some(upgrades) = &mut self.upgrades else { return };
-        for (_, nodes) in upgrades.iter_mut().filter(|(other, _)| other == upgrade) {
-            nodes.remove(node);
-        }
-        upgrades.retain(|(_, nodes)| !nodes.is_empty());
+        let answered = (Sent::GiveBack(upgrade.clone()), node);
+        self.open.retain(|other| *other != answered);
     }
 
     /// The nodes that may still set the key. They may not vote on an adoption: the key could come back after it was
     /// transferred.
     pub fn silent(&self) -> NodeSet {
-        let upgrades = self.upgrades.iter().flat_map(|upgrades| upgrades.iter());
-        let give_backs = upgrades.flat_map(|(_, nodes)| nodes.iter());
-        self.unanswered.iter().chain(self.heals.iter().copied()).chain(give_backs).collect()
+        self.unanswered.iter().chain(self.open.iter().map(|(_, node)| *node)).collect()
     }
 
     /// The nodes that may hold the key: repeat RELEASE there until it is answered.
@@ -106,10 +104,17 @@ impl<U: PartialEq> Footprint<U> {
         quorum.all().iter().filter(|node| !is_taken(node)).collect()
     }
 
-    /// Returns the failed upgrades, each with the nodes that may still give the keys back. Release the upgrade there, and
+    /// Returns each failed upgrade whose keys a node may still give back, with the node. Release the upgrade there, and
     /// then the lease.
-    pub fn take_upgrades(&mut self) -> Vec<(U, NodeSet)> {
-        self.upgrades.take().map_or_else(Vec::new, |upgrades| *upgrades)
+    pub fn take_upgrades(&mut self) -> Vec<(U, usize)> {
+        let mut upgrades = Vec::new();
+        for (sent, node) in core::mem::take(&mut self.open) {
+            match sent {
+                Sent::Heal => self.open.push((sent, node)),
+                Sent::GiveBack(upgrade) => upgrades.push((upgrade, node)),
+            }
+        }
+        upgrades
     }
 
     /// When the last key has expired on the nodes, even if no further request reaches them.
@@ -122,10 +127,12 @@ impl<U: PartialEq> Footprint<U> {
 impl<U: Clone> Footprint<U> {
     /// What a node has not answered: whether the round, how many HEALs, and which failed upgrades.
     pub(crate) fn open(&self, node: usize) -> (bool, usize, Vec<U>) {
-        let heals = self.heals.iter().filter(|other| **other == node).count();
-        let upgrades = self.upgrades.iter().flat_map(|upgrades| upgrades.iter());
-        let open = upgrades.filter(|(_, nodes)| nodes.contains(node));
-        let open = open.map(|(upgrade, _)| upgrade.clone()).collect();
-        (self.unanswered.contains(node), heals, open)
+        let open = || self.open.iter().filter(|(_, other)| *other == node);
+        let heals = open().filter(|(sent, _)| matches!(sent, Sent::Heal)).count();
+        let upgrade = |(sent, _): &(Sent<U>, usize)| match sent {
+            Sent::Heal => None,
+            Sent::GiveBack(upgrade) => Some(upgrade.clone()),
+        };
+        (self.unanswered.contains(node), heals, open().filter_map(upgrade).collect())
     }
 }

@@ -173,17 +173,17 @@ impl HeldLease {
         let driver = Arc::clone(driver);
         let grant = Arc::new(grant);
         let state = Mutex::new(state);
-        let release_done = CancellationToken::new();
-        Arc::new(Self { driver, grant, state, release_done, upgrade_ended: OnceBox::new() })
+        Arc::new(Self {
+            driver,
+            grant,
+            state,
+            release_done: CancellationToken::new(),
+            upgrade_ended: OnceBox::new(),
+        })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock()
-    }
-
-    /// Records a request that is sent, or an answer to one.
-    pub(crate) fn footprint(&self, record: impl FnOnce(&mut Footprint<FailedUpgrade>)) {
-        record(&mut self.state().footprint);
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {

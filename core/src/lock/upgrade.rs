@@ -187,11 +187,11 @@ async fn give_back(held: &HeldLease, subject: Arc<Subject>) {
     let request = Request::GiveBack(Arc::clone(&subject));
     let node_timeout = driver.options.node_timeout(held.grant.term.ttl);
     let upgrade = FailedUpgrade(subject);
-    held.footprint(|footprint| footprint.sent_give_back(upgrade.clone(), driver.quorum.all()));
+    held.state().footprint.sent_give_back(&upgrade, driver.quorum.all());
     let mut fan_out = driver.broadcast(request, clock::now(), node_timeout);
     while let Some((node, answered)) = fan_out.next().await {
         if answered.is_ok() {
-            held.footprint(|footprint| footprint.answered_give_back(&upgrade, node));
+            held.state().footprint.answered_give_back(&upgrade, node);
         }
     }
 }

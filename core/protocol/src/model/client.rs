@@ -277,8 +277,7 @@ impl World {
             let attempt = self.clients[number].attempt(token);
             match attempt.map(|attempt| attempt.votes[node]) {
                 Some(None) => {
-                    let is_again = true;
-                    let request = Request::Acquire { token, giver, mode, proposal, is_again };
+                    let request = Request::Acquire { token, giver, mode, proposal, is_again: true };
                     self.send(number, node, request);
                 }
                 Some(Some(_)) => self.vote(number, node, token, Vote::Refused, false),
@@ -336,7 +335,7 @@ impl World {
     fn undo_upgrade(&mut self, number: usize, token: Token, giver: Option<Token>) {
         let held = self.clients[number].held.as_mut();
         if let Some(held) = held.filter(|held| Some(held.token) == giver) {
-            held.footprint.sent_give_back(token, Self::quorum().all());
+            held.footprint.sent_give_back(&token, Self::quorum().all());
             held.giving_back = Self::quorum().all();
         }
         let mode = LockMode::Upgraded;
@@ -478,10 +477,8 @@ impl World {
     pub(super) fn release(&mut self, number: usize) {
         let Some(mut held) = self.clients[number].held.take() else { return };
         let Held { token, mode, .. } = held;
-        for (upgrade, nodes) in held.footprint.take_upgrades() {
-            for node in nodes.iter() {
-                self.send(number, node, Request::release(upgrade, LockMode::Upgraded));
-            }
+        for (upgrade, node) in held.footprint.take_upgrades() {
+            self.send(number, node, Request::release(upgrade, LockMode::Upgraded));
         }
         self.release_giver(number, &held);
         self.send_all(number, &Request::release(token, mode));

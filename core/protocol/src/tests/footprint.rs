@@ -51,12 +51,12 @@ fn node_is_silent_until_it_has_answered_each_repair() {
 #[test]
 fn node_is_silent_until_it_has_given_back_each_upgrade() {
     let mut footprint = Footprint::with(set([0, 1, 2]), NodeSet::EMPTY, at(GONE_BY));
-    footprint.sent_give_back('a', set([0, 1, 2]));
+    footprint.sent_give_back(&'a', set([0, 1, 2]));
     [0, 1].into_iter().for_each(|node| footprint.answered_give_back(&'a', node));
-    footprint.sent_give_back('b', set([0, 1, 2]));
+    footprint.sent_give_back(&'b', set([0, 1, 2]));
     [1, 2].into_iter().for_each(|node| footprint.answered_give_back(&'b', node));
     assert_eq!(footprint.silent(), set([0, 2]));
-    assert_eq!(footprint.take_upgrades(), [('a', set([2])), ('b', set([0]))]);
+    assert_eq!(footprint.take_upgrades(), [('a', 2), ('b', 0)]);
     assert_eq!(footprint.silent(), NodeSet::EMPTY, "the upgrades are being released");
 }
 

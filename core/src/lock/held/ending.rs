@@ -371,13 +371,11 @@ impl HeldLease {
         // An upgrade never shortens the time of a key, so what it gives back lasts as long as the keys of the lease.
         let gone = self.keys_gone_by().max(self.grant.key_gone_by(self.grant.term.ttl));
         let node_timeout = self.driver.options.node_timeout(self.grant.term.ttl);
-        for (FailedUpgrade(subject), silent) in upgrades {
+        for (FailedUpgrade(subject), node) in upgrades {
             let undo = Request::release(&subject, self.driver.turns());
-            for node in silent.iter() {
-                // After the first one, a GIVE BACK that is still under way finds nothing to give back.
-                let requests = [undo.clone(), self.release_request()];
-                self.driver.deliver_in_turn(node, requests, node_timeout, gone);
-            }
+            // After the first one, a GIVE BACK that is still under way finds nothing to give back.
+            let requests = [undo, self.release_request()];
+            self.driver.deliver_in_turn(node, requests, node_timeout, gone);
         }
     }
 

@@ -167,7 +167,7 @@ impl HeldLease {
         if is_released {
             self.release_done.cancelled().await;
             let gone_by = self.grant.key_gone_by(ttl);
-            self.footprint(|footprint| footprint.set_keys_until(gone_by));
+            self.state().footprint.set_keys_until(gone_by);
             let patience = self.driver.options.node_timeout(self.grant.term.ttl);
             self.deliver_release(node, &self.release_request(), patience);
         }
