@@ -52,19 +52,19 @@ impl<T: Send + 'static> Operation for Typed<T> {
 
     fn complete(self: Box<Self>, inbox: &Arc<Shared>, target: Py<PyAny>) -> Completing {
         let Self { pending, convert } = *self;
-        let place = ResultCell { target, value: Mutex::new(Value::Awaited), convert };
-        let place = Arc::new(place);
+        let cell = ResultCell { target, value: Mutex::new(Value::Awaited), convert };
+        let cell = Arc::new(cell);
         let inbox = Arc::clone(inbox);
         let operation = pending.on_ready({
-            let place = Arc::clone(&place);
+            let cell = Arc::clone(&cell);
             let inbox = Arc::clone(&inbox);
             move |value| {
-                if place.fill(value) {
-                    inbox.put(place);
+                if cell.fill(value) {
+                    inbox.put(cell);
                 }
             }
         });
-        let under_way: Arc<dyn UnderWay> = Arc::new(Filling { operation, place });
+        let under_way: Arc<dyn UnderWay> = Arc::new(Filling { operation, cell });
         let cancel: Arc<dyn Cancel> = Arc::clone(&under_way) as _;
         let weak: Weak<dyn Cancel> = Arc::downgrade(&cancel);
         let number = inbox.add(weak);
@@ -159,22 +159,22 @@ trait UnderWay: Cancel {
 
 struct Filling<T> {
     operation: quorlock::Operation,
-    place: Arc<ResultCell<T>>,
+    cell: Arc<ResultCell<T>>,
 }
 
 impl<T: Send + 'static> Cancel for Filling<T> {
     fn cancel(&self) {
         self.operation.cancel();
-        drop(self.place.replace(Value::Unwanted));
+        drop(self.cell.replace(Value::Unwanted));
     }
 }
 
 impl<T: Send + 'static> UnderWay for Filling<T> {
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match self.place.replace(Value::Unwanted) {
+        match self.cell.replace(Value::Unwanted) {
             Value::Ready(value) => {
                 logging::flush(py);
-                (self.place.convert)(py, value)
+                (self.cell.convert)(py, value)
             }
             Value::Awaited | Value::Unwanted => {
                 Err(PyRuntimeError::new_err("this operation has no result to take"))
@@ -206,15 +206,15 @@ impl<T> ResultCell<T> {
 
     /// Stores the result unless the operation was cancelled. Returns whether it was stored.
     fn fill(&self, value: T) -> bool {
-        let mut place = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_wanted = matches!(*place, Value::Awaited);
+        let mut stored = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_wanted = matches!(*stored, Value::Awaited);
         let unwanted = if is_wanted {
-            *place = Value::Ready(value);
+            *stored = Value::Ready(value);
             None
         } else {
             Some(value)
         };
-        drop(place);
+        drop(stored);
         drop(unwanted);
         is_wanted
     }

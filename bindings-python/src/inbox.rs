@@ -85,9 +85,11 @@ impl Inbox {
         let home = PerProcess::new();
         home.get_or_init(|| ());
         let shared = |wake_up| {
-            let state = Mutex::default();
-            let is_notified = AtomicBool::new(false);
-            Arc::new(Shared { state, is_notified, wake_up })
+            Arc::new(Shared {
+                state: Mutex::default(),
+                is_notified: AtomicBool::new(false),
+                wake_up,
+            })
         };
         if let Some(wake_up) = wake_up {
             Kind::Loops.start(py)?;

@@ -178,9 +178,17 @@ impl Session {
         let memory = daemon.clients.budget.nothing();
         let input = Input { bytes: Vec::new(), began: None, memory };
         let (losses, replies) = Default::default();
-        let is_pushing = false;
-        let reply_at = 0;
-        Self { daemon, connection, stream, phase, is_pushing, losses, input, replies, reply_at }
+        Self {
+            daemon,
+            connection,
+            stream,
+            phase,
+            is_pushing: false,
+            losses,
+            input,
+            replies,
+            reply_at: 0,
+        }
     }
 
     /// Handles requests until the connection or the daemon ends, and reports the end of a connection that the daemon has

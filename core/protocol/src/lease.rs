@@ -67,13 +67,18 @@ impl Lease {
         end: Moment,
         limit: Option<Moment>,
     ) -> Self {
-        let ended = None;
-        let released = false;
-        let sound = granted;
-        let passed = NodeSet::EMPTY;
-        let upgrades = 0;
-        let is_upgrading = false;
-        Self { quorum, end, limit, ended, released, fence, sound, passed, upgrades, is_upgrading }
+        Self {
+            quorum,
+            end,
+            limit,
+            ended: None,
+            released: false,
+            fence,
+            sound: granted,
+            passed: NodeSet::EMPTY,
+            upgrades: 0,
+            is_upgrading: false,
+        }
     }
 
     /// Creates the lease again in a process that did not win its round, from what the nodes answered to a
@@ -124,7 +129,7 @@ impl Lease {
     /// The nodes that, as far as this client knows, do not hold the key. Send HEAL to them.
     pub fn missing(&self) -> NodeSet {
         let known = |node: &usize| self.sound.contains(*node) || self.passed.contains(*node);
-        (0..self.quorum.nodes()).filter(|node| !known(node)).collect()
+        self.quorum.all().iter().filter(|node| !known(node)).collect()
     }
 
     /// The nodes that count: they hold the key, as far as this client knows, and have not granted the resource to
@@ -195,10 +200,15 @@ impl Lease {
     }
 
     fn ask(&self, term: Term, end: Moment) -> Extension {
-        let passed = self.passed;
-        let tally = Tally::default();
-        let missing = NodeSet::EMPTY;
-        Extension { term, end, tally, confirmed: false, missing, passed, upgrades: self.upgrades }
+        Extension {
+            term,
+            end,
+            tally: Tally::default(),
+            confirmed: false,
+            missing: NodeSet::EMPTY,
+            passed: self.passed,
+            upgrades: self.upgrades,
+        }
     }
 
     /// Records a node's answer to `extension`, received at `now`. Returns the result once it is decided.

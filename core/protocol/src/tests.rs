@@ -59,7 +59,7 @@ fn is_lost(lease: &Lease, now: Moment) -> bool {
 
 /// The lease of a round that all nodes granted with fence 7.
 fn granted_by_all(quorum: Quorum, end: Moment, limit: Option<Moment>) -> Lease {
-    Lease::new(quorum, (0..quorum.nodes()).collect(), 7, end, limit)
+    Lease::new(quorum, quorum.all(), 7, end, limit)
 }
 
 /// All sequences of `length` digits from 0 to `base` − 1.

@@ -78,10 +78,9 @@ pub struct Calls {
 impl Calls {
     /// Creates the notifications of a waiter that began to wait at `arrived`.
     pub fn new(quorum: Quorum, arrived: Moment, turns: Turns) -> Self {
-        let heard = Vec::new();
         let keeps_again = arrived;
         let hurries_again = arrived;
-        Self { quorum, turns, arrived, heard, keeps_again, hurries_again }
+        Self { quorum, turns, arrived, heard: Vec::new(), keeps_again, hurries_again }
     }
 
     /// Records a notification from `node` for the resource at position `resource`. Returns when to try:

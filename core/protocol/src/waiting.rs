@@ -81,9 +81,7 @@ impl Waiting {
     /// Creates a wait that begins at `now`. `wait` is `None` to wait for ever, zero for a single round.
     pub fn new(now: Moment, wait: Option<Duration>, patience: Duration, delay: RetryDelay) -> Self {
         let deadline = wait.map(|wait| now.plus(wait));
-        let outage_since = None;
-        let before = None;
-        Self { deadline, patience, delay, outage_since, before, is_repeating: false }
+        Self { deadline, patience, delay, outage_since: None, before: None, is_repeating: false }
     }
 
     /// Records how many waiters are before this one in the nodes' queues; `None` if it is not in them.

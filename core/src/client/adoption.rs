@@ -24,8 +24,8 @@ pub struct Adoption {
 impl Adoption {
     pub(crate) fn new(setup: Arc<Setup>, text: &str) -> Self {
         let addresses = setup.endpoints.iter().map(|endpoint| &*endpoint.address).collect();
-        let place = Namespace { addresses, key_prefix: &setup.options.key_prefix };
-        match place.read(text) {
+        let namespace = Namespace { addresses, key_prefix: &setup.options.key_prefix };
+        match namespace.read(text) {
             Ok((Leased { resources, modes, permits }, giver)) => {
                 let permits = permits.map(|(limit, slots)| PermitChoice::Adopted { limit, slots });
                 let lock = Lock::new(setup, resources).modes(modes).with_permits(permits);

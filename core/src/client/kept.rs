@@ -156,8 +156,8 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         owner: None,
     };
     // A node that has not answered may hold the key, or have a request of the first process under way.
-    let holders = (0..quorum.nodes()).filter(|node| !is_missing(node)).collect();
-    let unanswered = (0..quorum.nodes()).filter(|node| !resumed.sound().contains(*node)).collect();
+    let holders = quorum.all().iter().filter(|node| !is_missing(node)).collect();
+    let unanswered = quorum.all().iter().filter(|node| !resumed.sound().contains(*node)).collect();
     let gone_by = grant.term.gone(clock::now());
     let footprint = Footprint::with(holders, unanswered, gone_by);
     let held = HeldLease::with(driver, grant, resumed, footprint);

@@ -48,9 +48,8 @@ impl Lock {
         let checked = resources
             .check()
             .and_then(|()| resources.check_keys(&options.key_prefix, setup.has_cluster()));
-        let permits = None;
         let mistake = checked.err();
-        Self { setup, resources, options, permits, mistake }
+        Self { setup, resources, options, permits: None, mistake }
     }
 
     /// Returns a lock whose acquire fails with `mistake`.

@@ -214,8 +214,13 @@ impl NodeMemory {
         let Some(record) = self.records.get_mut(&keys.lock) else {
             let holder = Holder::Nobody;
             let waiters = Some(0);
-            let readers = Vec::new();
-            return StoredLock { holder, expires_in: None, fence: None, waiters, readers };
+            return StoredLock {
+                holder,
+                expires_in: None,
+                fence: None,
+                waiters,
+                readers: Vec::new(),
+            };
         };
         let token = record.entry.token(now).cloned();
         let shares = record.entry.shares(now);

@@ -34,9 +34,9 @@ pub(crate) async fn find_duplicate(
     let subject = Arc::new(Subject::new(keys, token, None));
     let ttl = term.ttl;
     let proposal = driver.clocks.proposal(now);
-    let ticket = None;
     let turns = driver.turns();
-    let request = Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket, turns };
+    let request =
+        Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket: None, turns };
     let first = driver.call(node, request.clone(), now, patience).await;
     let mut duplicate = None;
     // Another client may have taken the resource. Then the duplicate stays unnamed until the next attempt.

@@ -170,7 +170,7 @@ mod tests {
     const UNTIL: u64 = 1_795_298_783_776_551;
     const WITHIN: Duration = Duration::from_secs(30);
 
-    fn place<'a>(addresses: &[&'a str], key_prefix: &'a str) -> Namespace<'a> {
+    fn namespace<'a>(addresses: &[&'a str], key_prefix: &'a str) -> Namespace<'a> {
         Namespace { addresses: addresses.to_vec(), key_prefix }
     }
 
@@ -182,12 +182,12 @@ mod tests {
         let resources = Resources::from(["orders:42", "ü \"x\"\n"]);
         let modes = Modes::shared(["orders:42".to_owned()]);
         let leased = Leased { resources, modes, permits: None };
-        place(&NODES, "p:").write(&leased, &given(TOKEN), NodeSet::from_iter([1]))
+        namespace(&NODES, "p:").write(&leased, &given(TOKEN), NodeSet::from_iter([1]))
     }
 
     #[test]
     fn adopter_reads_what_the_giver_has_written() {
-        let (leased, giver) = place(&NODES, "p:").read(&text()).unwrap();
+        let (leased, giver) = namespace(&NODES, "p:").read(&text()).unwrap();
         let Leased { resources, modes, permits } = leased;
         assert_eq!(&*resources, ["orders:42", "ü \"x\"\n"]);
         assert_eq!(modes.shared_positions(&resources), [0]);
@@ -205,8 +205,8 @@ mod tests {
                 modes: Modes::default(),
                 permits: Some(permits),
             };
-            let text = place(&NODES, "").write(&leased, &given(TOKEN), NodeSet::EMPTY);
-            place(&NODES, "").read(&text).map(|(leased, _)| leased.permits)
+            let text = namespace(&NODES, "").write(&leased, &given(TOKEN), NodeSet::EMPTY);
+            namespace(&NODES, "").read(&text).map(|(leased, _)| leased.permits)
         };
         assert_eq!(read((10, vec![3, 7])).unwrap(), Some((10, vec![3, 7])));
         for wrong in
@@ -221,28 +221,28 @@ mod tests {
         for within in [Duration::ZERO, Duration::from_secs(24 * 3600 + 1), Duration::MAX] {
             let leased = Leased { resources: "a".into(), modes: Modes::default(), permits: None };
             let given = Given { within, ..given(TOKEN) };
-            let text = place(&NODES, "").write(&leased, &given, NodeSet::EMPTY);
-            let Err(error) = place(&NODES, "").read(&text) else { panic!("{within:?}") };
+            let text = namespace(&NODES, "").write(&leased, &given, NodeSet::EMPTY);
+            let Err(error) = namespace(&NODES, "").read(&text) else { panic!("{within:?}") };
             assert!(error.message().contains("damaged"), "{error}");
         }
     }
 
     #[test]
     fn nodes_may_be_listed_in_another_order() {
-        let (_, giver) = place(&[NODES[1], NODES[2], NODES[0]], "p:").read(&text()).unwrap();
+        let (_, giver) = namespace(&[NODES[1], NODES[2], NODES[0]], "p:").read(&text()).unwrap();
         assert_eq!(giver.voters, NodeSet::from_iter([1, 2]), "the first node may not vote");
     }
 
     #[test]
     fn text_of_other_nodes_or_another_prefix_is_refused() {
         let others = [
-            (place(&NODES[..2], "p:"), "other nodes"),
-            (place(&[NODES[0], NODES[1], "redis://d"], "p:"), "other nodes"),
-            (place(&NODES, ""), "another key prefix"),
-            (place(&NODES, "p:p:"), "another key prefix"),
+            (namespace(&NODES[..2], "p:"), "other nodes"),
+            (namespace(&[NODES[0], NODES[1], "redis://d"], "p:"), "other nodes"),
+            (namespace(&NODES, ""), "another key prefix"),
+            (namespace(&NODES, "p:p:"), "another key prefix"),
         ];
-        for (place, reason) in others {
-            let Err(error) = place.read(&text()) else { panic!("{reason}") };
+        for (namespace, reason) in others {
+            let Err(error) = namespace.read(&text()) else { panic!("{reason}") };
             assert_eq!(error.code(), ErrorCode::Config);
             assert!(error.message().contains(reason), "{error}");
         }
@@ -251,12 +251,12 @@ mod tests {
     #[test]
     fn text_with_the_value_of_another_program_is_refused() {
         for value in ["", "a text", &TOKEN[1..]] {
-            let place = place(&NODES, "");
+            let namespace = namespace(&NODES, "");
             let resources = Resources::from("a");
             let modes = Modes::default();
             let leased = Leased { resources, modes, permits: None };
-            let text = place.write(&leased, &given(value), NodeSet::EMPTY);
-            let Err(error) = place.read(&text) else { panic!("{value}") };
+            let text = namespace.write(&leased, &given(value), NodeSet::EMPTY);
+            let Err(error) = namespace.read(&text) else { panic!("{value}") };
             assert!(!error.message().contains(&text), "{error}");
         }
         assert!(text::read::<u8>(TextKind::Kept, &text()).is_err());

@@ -297,11 +297,13 @@ mod tests {
         let quorum = Quorum::over(3).expect("valid");
         let refused = |slots: &[u32]| {
             let permits = FreePermits { slots: slots.to_vec(), known: 10 };
-            let expires_in = None;
-            let clock = 0;
-            let rank = None;
-            let holder = None;
-            Some(Ok(Reply::Held(Refusal { expires_in, clock, rank, holder, permits })))
+            Some(Ok(Reply::Held(Refusal {
+                expires_in: None,
+                clock: 0,
+                rank: None,
+                holder: None,
+                permits,
+            })))
         };
         let waits = true;
         let tries = false;

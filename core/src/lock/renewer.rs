@@ -105,10 +105,9 @@ impl Schedule {
 
 impl Renewer {
     pub(crate) fn new(driver: &Arc<Driver>) -> Arc<Self> {
-        let schedule = Mutex::default();
         let rescheduled = Arc::default();
         let driver = Arc::clone(driver);
-        let renewer = Arc::new(Self { schedule, rescheduled, driver });
+        let renewer = Arc::new(Self { schedule: Mutex::default(), rescheduled, driver });
         let process_is_ending = {
             let mut renewers = RENEWERS.get_or_init(Mutex::default).lock();
             renewers.all.retain(|renewer| renewer.strong_count() > 0);

@@ -130,8 +130,6 @@ impl Waiters {
         let keys = Arc::clone(keys);
         let alive = Arc::new(());
         let round = Arc::new(());
-        let notifications = None;
-        let connections = None;
         let joined_behind_others = !is_first;
         Place {
             waiters,
@@ -140,8 +138,8 @@ impl Waiters {
             arrived,
             ticket: None,
             turn,
-            notifications,
-            connections,
+            notifications: None,
+            connections: None,
             alive,
             round,
             retry_now,

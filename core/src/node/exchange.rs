@@ -173,24 +173,17 @@ impl InFlight {
 
     /// Adds a request to `node`. Returns the sink for its answer.
     pub(crate) fn add(self: &Arc<Self>, node: Arc<dyn Peer>, request: Arc<Request>) -> ReplySink {
-        let route = None;
-        let kept = None;
-        let state = RequestState::Open;
-        let was_sent = false;
-        let in_order = true;
-        let is_repeated = false;
-        let has_sink = true;
         let entries = &mut self.lock().entries;
         entries.push(RequestInFlight {
             node,
             request,
-            route,
-            kept,
-            was_sent,
-            in_order,
-            is_repeated,
-            has_sink,
-            state,
+            route: None,
+            kept: None,
+            was_sent: false,
+            in_order: true,
+            is_repeated: false,
+            has_sink: true,
+            state: RequestState::Open,
         });
         let entry = entries.len() - 1;
         ReplySink { in_flight: Arc::clone(self), entry, hops: 0, has_answered: false }

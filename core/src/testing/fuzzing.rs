@@ -190,7 +190,7 @@ pub fn texts(json: &[u8]) {
     const ADDRESSES: [&str; 3] = ["redis://a", "redis://b", "redis://c"];
     const PREFIX: &str = "p:";
     const FINGERPRINT: u32 = 7;
-    let place = Namespace { addresses: ADDRESSES.to_vec(), key_prefix: PREFIX };
+    let namespace = Namespace { addresses: ADDRESSES.to_vec(), key_prefix: PREFIX };
     let mut texts = vec![String::from_utf8_lossy(json).into_owned()];
     if let Ok(serde_json::Value::Object(mut contents)) = serde_json::from_slice(json) {
         contents.insert("nodes".to_owned(), FINGERPRINT.into());
@@ -209,7 +209,7 @@ pub fn texts(json: &[u8]) {
             }
             Err(error) => assert!(text.len() < 20 || !config_error(&error).contains(&**text)),
         }
-        match place.read(text) {
+        match namespace.read(text) {
             Ok((Leased { resources, permits, .. }, Giver { given, voters })) => {
                 can_be_held(given.within);
                 assert!(voters.iter().all(|node| node < ADDRESSES.len()));

@@ -58,8 +58,11 @@ impl Subscription {
         match target {
             Target::Memory(name) => {
                 let connection = LocalConnection::open(name, on_broken).await?;
-                let channels = Mutex::default();
-                let local = Local { connection, on_message: Arc::new(on_message), channels };
+                let local = Local {
+                    connection,
+                    on_message: Arc::new(on_message),
+                    channels: Mutex::default(),
+                };
                 local.subscribe(channel).await?;
                 Ok(Self::Local(local))
             }

@@ -321,10 +321,9 @@ impl World {
             Request::Acquire { token, number } => {
                 let waiter = name(client, number);
                 let ttl = TERM.ttl;
-                let proposal = 1;
                 let waiter = Some(&waiter);
                 let ticket = Some(4 * number);
-                let wanted = Wanted { token: &token, ttl, proposal, waiter, ticket };
+                let wanted = Wanted { token: &token, ttl, proposal: 1, waiter, ticket };
                 let time = Time { now: NOW, wall: 0 };
                 let vote = record::acquire(records, time, wanted, turns, call);
                 let granted = matches!(vote, Some(Vote::Granted { .. }));

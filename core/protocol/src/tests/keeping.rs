@@ -24,9 +24,13 @@ fn exclusive(records: &mut [LockRecord<char>]) -> Vec<record::RecordInMode<'_, c
 fn acquired(resources: usize) -> Vec<LockRecord<char>> {
     let mut records: Vec<LockRecord<char>> =
         (0..resources).map(|_| LockRecord::default()).collect();
-    let waiter = None;
-    let ticket = None;
-    let wanted = Wanted { token: &'A', ttl: TERM.ttl, proposal: 1_000_000_000_000, waiter, ticket };
+    let wanted = Wanted {
+        token: &'A',
+        ttl: TERM.ttl,
+        proposal: 1_000_000_000_000,
+        waiter: None,
+        ticket: None,
+    };
     let call = |_, _: &str, _| false;
     record::acquire(&mut exclusive(&mut records), time(at(0)), wanted, TURNS, call);
     records

@@ -239,10 +239,8 @@ impl State {
                 self.nodes[node] = Node { restarted: Some(now), ..Node::default() }
             }
             Step::Begin(client, slots) => {
-                let asked = 0;
-                let granted = 0;
-                let is_won = false;
-                self.clients[client] = Client::Round { slots, sent: now, asked, granted, is_won };
+                self.clients[client] =
+                    Client::Round { slots, sent: now, asked: 0, granted: 0, is_won: false };
             }
             Step::Release(client) => {
                 if let Client::Round { slots, asked, .. } = self.clients[client] {

@@ -34,9 +34,8 @@ impl Executor {
     /// Starts an executor with its fallback driver, which runs until [`Executor::end`].
     fn start() -> (Arc<Self>, JoinHandle<()>) {
         let drivers = Drivers::new();
-        let runtime = Mutex::default();
         let changed = Condvar::new();
-        let executor = Arc::new(Self { drivers, runtime, changed });
+        let executor = Arc::new(Self { drivers, runtime: Mutex::default(), changed });
         let fallback = Arc::clone(&executor);
         (executor, thread::spawn(move || fallback.fall_back(FIRST)))
     }

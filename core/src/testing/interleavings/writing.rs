@@ -70,9 +70,8 @@ impl Connection {
     fn new() -> Arc<Self> {
         let socket = Socket { written: Vec::new(), room: ROOM };
         let socket = Mutex::new(socket);
-        let due = Mutex::default();
         let changed = Condvar::new();
-        Arc::new(Self { pipeline: Pipeline::new(FEW), socket, due, changed })
+        Arc::new(Self { pipeline: Pipeline::new(FEW), socket, due: Mutex::default(), changed })
     }
 
     fn make_due(&self, change: impl FnOnce(&mut Due)) {

@@ -60,8 +60,7 @@ pub(super) fn simulate(seed: u64, is_traced: bool, work: Work) -> Run {
         let world = World::new(nodes.collect(), random.fork(), Some(seed), is_traced);
         let witness = Witness::new(scenario.resources, scenario.fences_grow);
         let life_world = Arc::clone(&world);
-        let started = 0;
-        let mut life = Life { world: life_world, scenario, witness, random, started, work };
+        let mut life = Life { world: life_world, scenario, witness, random, started: 0, work };
         if timeout(LIMIT, life.live()).await.is_err() {
             world.violation("the simulation does not end".to_owned());
         }

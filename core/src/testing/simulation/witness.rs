@@ -94,10 +94,15 @@ impl Witness {
     pub(super) fn new(resources: usize, fences_grow: bool) -> Arc<Self> {
         let first_slot = resources;
         let resources = (0..first_slot + SLOTS as usize).map(|_| Mutex::default()).collect();
-        let is_over = AtomicBool::new(false);
-        let arrivals = Mutex::default();
         let desk = Desk::default();
-        Arc::new(Self { resources, first_slot, arrivals, is_over, fences_grow, desk })
+        Arc::new(Self {
+            resources,
+            first_slot,
+            arrivals: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            fences_grow,
+            desk,
+        })
     }
 
     fn resource(&self, number: usize) -> MutexGuard<'_, Resource> {
