@@ -36,7 +36,14 @@ from demo.result import (  # noqa: E402
     verdict,
 )
 from demo.timeline import draw  # noqa: E402
-from demo.worker_process import NAMES, WorkerProcess, start, stop  # noqa: E402
+from demo.worker_process import (  # noqa: E402
+    NAMES,
+    WorkerProcess,
+    check,
+    start,
+    stop,
+    wait_for_updates,
+)
 
 COLUMN = 17
 """The width of a process's column, in characters."""
@@ -84,9 +91,7 @@ def watch(
             counts = [f"{worker.count_updates():<{COLUMN},}" for worker in workers]
             row(elapsed, servers, "".join(counts).rstrip())
             next_row += 1.0
-        for worker in workers:
-            if worker.process.poll() is not None:
-                raise SystemExit(f"{worker.name} ended with status {worker.process.returncode}")
+        check(workers)
         time.sleep(0.1)
 
 
@@ -100,6 +105,7 @@ def run(locked: bool, seconds: float) -> bool:
         workers = start(folder, servers.urls, locked)
         began = time.monotonic_ns()
         try:
+            wait_for_updates(workers)
             watch(workers, servers, seconds, events)
             interrupted = False
         finally:

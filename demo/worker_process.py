@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,9 @@ PACKAGE = HERE.parent / "bindings-python" / "python"
 
 LOOPS = 3
 """How many threads or tasks of each process use the lock at the same time."""
+
+START = 60.0
+"""How many seconds the processes may take to make their first updates, on a slow machine."""
 
 PYTHON = [sys.executable, str(HERE / "worker.py")]
 NODE = ["node", str(HERE / "worker.js")]
@@ -81,6 +85,22 @@ def start(folder: Path, urls: list[str], locked: bool) -> list[WorkerProcess]:
         )
         workers.append(WorkerProcess(name, history, process))
     return workers
+
+
+def wait_for_updates(workers: list[WorkerProcess]) -> None:
+    """Wait until each process has made an update, but at most START seconds. Raise SystemExit if
+    one of them has ended."""
+    until = time.monotonic() + START
+    while time.monotonic() < until and not all(worker.count_updates() for worker in workers):
+        check(workers)
+        time.sleep(0.01)
+
+
+def check(workers: list[WorkerProcess]) -> None:
+    """Raise SystemExit if a process has ended."""
+    for worker in workers:
+        if worker.process.poll() is not None:
+            raise SystemExit(f"{worker.name} ended with status {worker.process.returncode}")
 
 
 def stop(workers: list[WorkerProcess]) -> None:
