@@ -92,17 +92,17 @@ def _introduction(figures: Figures) -> str:
             ),
             "\n".join(
                 [
-                    "- The *floor* is a Rust program that sends the same requests as quorlock over"
-                    " raw sockets. The program waits for the replies of a majority of the nodes,"
-                    " has no timeouts, does not delete the keys of failed acquires, and does not"
-                    " reconnect.",
+                    "- The *floor* is a Rust program that uses raw sockets to send the same"
+                    " requests that quorlock sends. The program waits for the replies of a majority"
+                    " of the nodes, has no timeouts, does not delete the keys of failed acquires,"
+                    " and does not reconnect.",
                     "- *Floor, all* is the *floor* program with one difference: it waits for the"
                     " replies of all nodes.",
                     "- *Floor, plain* is the *floor* program with simpler requests: an acquire is a"
                     " `SET NX PX`, and a release is a script that deletes the key if it contains"
                     " the token.",
-                    "- A *Python peer* is a Python library, other than quorlock, that locks on a"
-                    " majority of the nodes.",
+                    "- A *Python peer* is a Python library, other than quorlock, that acquires each"
+                    " lock on a majority of the nodes.",
                     "- *redlock-4* and *redlock-5* are major versions 4 and 5 of the npm package"
                     " `redlock`.",
                 ]
@@ -454,8 +454,8 @@ def _start(figures: Figures) -> str:
             _lines(
                 "The next table shows the time that a new process needs for its first lock on",
                 "five nodes. The measurement starts before the process creates the client, and",
-                "ends when the process holds the lease. *Loopback* is the time without delayed",
-                "replies. To calculate *Round trips*, the benchmark delays each reply by",
+                "ends when the process holds the lease. *Loopback* is the time if the benchmark",
+                "adds no delay. To calculate *Round trips*, the benchmark delays each reply by",
                 f"{start['round trip ms']} ms, and divides the time by {start['round trip ms']}",
                 "ms. The benchmark does not delay the opening of a TCP connection, so *Round",
                 "trips* does not include it.",

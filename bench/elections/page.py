@@ -19,11 +19,12 @@ def section(results: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "## Elections",
-            "`make bench-elections` measures how long a change of leader takes: from the end of the"
-            " old leader's lease until the new leader has its own lease. In this benchmark, all"
-            " processes use Python and five nodes. Besides the leader, one candidate waits to"
-            " become the leader. If the old leader crashes, the measurement starts earlier: when"
-            " the old leader is killed. The"
+            "`make bench-elections` measures how long a change of leader takes, that is, the time"
+            " from the end of the old leader's lease until the new leader has its own lease. In"
+            " this benchmark, all processes are Python programs, and each client uses five nodes."
+            " Besides the leader, one candidate waits to become the leader. To measure a crash, the"
+            " benchmark kills the old leader. In this case, the measurement starts at the kill, not"
+            " at the end of the old leader's lease. The"
             f" ttl is {ttl}, and a leader renews its lease when a third of the ttl has passed."
             f" Therefore, the lease of a killed leader ends after {results['ttl'] * 2 / 3:g} to"
             f" {ttl}. For the method, see [bench/elections](../bench/elections/README.md).",

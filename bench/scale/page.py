@@ -113,8 +113,9 @@ def _distinct(samples: Sequence[Results]) -> str:
             "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
             table(columns, cells),
             "In the second half of the measurement, the memory of the client"
-            f" {change}. The memory of a server was at most {_megabytes(peak['server bytes'])},"
-            f" with {peak['keys']:,} keys. At the end of the measurement, no server used more than"
+            f" {change}. The most memory that a server used was"
+            f" {_megabytes(peak['server bytes'])}, with {peak['keys']:,} keys. At the end of the"
+            " measurement, no server used more than"
             f" {_megabytes(samples[-1]['server bytes'])}. Redis deletes expired"
             " keys with a delay, so a server can store more keys than it still needs. Deleting"
             " expired keys takes CPU time. All servers together used"

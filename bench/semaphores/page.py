@@ -153,8 +153,8 @@ def _use(entrants: Summaries) -> str:
         "In the next measurement, each contender repeatedly acquires a permit, holds it for 10 ms,"
         " and releases it. The timers of the Rust program have a resolution of 1 ms, so the Rust"
         " program holds permits for about 11 ms. *Permits in use* is the average number of"
-        " permits that are held at a time. *Above the limit* counts the acquisitions after which"
-        " there were more holders than permits.\n\nIn the first row of the next table, ten"
+        " permits that are held at the same time. *Above the limit* counts the acquisitions after"
+        " which there were more holders than permits.\n\nIn the first row of the next table, ten"
         " contenders share the ten permits, so no contender waits. In the first row, a permit is"
         " idle only while its next holder acquires it. In the other"
         " rows, ten of the 20 contenders wait." + _needed(entrants) + "\n\n" + table(columns, rows)
