@@ -426,7 +426,7 @@ def rust() -> Members:
         for path in sorted(RUST.rglob("*.rs"))
         if "testing" not in path.relative_to(RUST).parts and "tests" not in path.stem
     ]
-    source = "\n".join(sources)
+    source = _expanded("\n".join(sources))
     members: Members = {"": set()}
     for name in _rust_exports(sources, (RUST / "lib.rs").read_text()):
         own = _rust_members(source, name)
@@ -461,6 +461,14 @@ def _without_rust_comments(source: str) -> str:
     source = source.split("#[cfg(test)]\nmod tests {")[0]
     source = re.sub(r"#\[doc\(hidden\)\]\n\s*pub ", "", source)
     return re.sub(r"^\s*(//|#\[).*\n", "", source, flags=re.M)
+
+
+def _expanded(source: str) -> str:
+    """Returns the source with the setters that several builders have in each of these."""
+    macro = r"^macro_rules! (\w+) \{\n    \(\) => \{\n(.*?)^    \};\n\}"
+    for name, setters in re.findall(macro, source, re.M | re.S):
+        source = source.replace(f"    {name}!();\n", re.sub("^    ", "", setters, flags=re.M))
+    return source
 
 
 def _rust_exports(sources: list[str], library: str) -> set[str]:

@@ -160,7 +160,7 @@ def test_the_names_of_the_packages_are_read_completely() -> None:
 def names_of_options() -> list[str]:
     names: list[str] = []
     for owner in ("PER_CLIENT", "PER_LOCK"):
-        listed = re.search(rf"const {owner}: \[&str; \d+\] = \[(.*?)\];", CONFIG, re.S)
+        listed = re.search(rf"const {owner}: \[&str; \d+\] =\s+\[(.*?)\];", CONFIG, re.S)
         assert listed is not None
         names += [name for name in re.findall(r'"(\w+)"', listed[1]) if name not in names]
     return names
@@ -187,7 +187,7 @@ def test_the_page_has_all_options_in_all_languages() -> None:
 
 
 def test_the_options_that_a_lock_overrides_are_marked() -> None:
-    listed = re.search(r"const PER_LOCK: \[&str; \d+\] = \[(.*?)\];", CONFIG)
+    listed = re.search(r"const PER_LOCK: \[&str; \d+\] =\s+\[(.*?)\];", CONFIG)
     assert listed is not None
     marked = [
         row[0].split("`")[1] for row in rows(OPTIONS.read_text(), "All options") if "*" in row[0]

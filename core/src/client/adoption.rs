@@ -1,7 +1,9 @@
 //! [`Adoption`]: the public type for a lease that is taken over, and the options of the new lease.
 
 use crate::client::lock::{Lock, PermitChoice};
+use crate::client::setters::{lease_setters, wait_setters};
 use crate::client::setup::Setup;
+use crate::config::options::Scope;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::Result;
 use crate::lock::handover::{Giver, Leased, Namespace};
@@ -10,9 +12,11 @@ use crate::lock::owner::Owner;
 use crate::runtime::Pending;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The adoption of a lease that its holder has detached: see [`Client::adopt`](crate::Client::adopt).
+///
+/// The options are those of the new lease. One that is not set is that of the client. `wait` is the time to try again
+/// while other adopters hold the lease on some nodes. `max_hold` counts from the adoption.
 #[derive(Clone)]
 #[must_use = "an adoption does nothing until `acquire` is called"]
 pub struct Adoption {
@@ -25,61 +29,22 @@ impl Adoption {
     pub(crate) fn new(setup: Arc<Setup>, text: &str) -> Self {
         let addresses = setup.endpoints.iter().map(|endpoint| &*endpoint.address).collect();
         let namespace = Namespace { addresses, key_prefix: &setup.options.key_prefix };
-        match namespace.read(text) {
+        let (lock, giver) = match namespace.read(text) {
             Ok((Leased { resources, modes, permits }, giver)) => {
                 let permits = permits.map(|(limit, slots)| PermitChoice::Adopted { limit, slots });
-                let lock = Lock::new(setup, resources).modes(modes).with_permits(permits);
-                Self { lock, giver: Some(giver) }
+                (Lock::new(setup, resources).modes(modes).with_permits(permits), Some(giver))
             }
-            Err(mistake) => Self { lock: Lock::invalid(setup, mistake), giver: None },
-        }
+            Err(mistake) => (Lock::invalid(setup, mistake), None),
+        };
+        Self { lock: lock.with_scope(Scope::Adoption), giver }
     }
 
-    /// Sets the time for which the nodes keep the new lease if it is not extended: 10 ms to 24 h.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|lock| lock.ttl(ttl))
-    }
-
-    /// Sets how long to try again while other adopters hold the lease on some nodes. Zero means a single attempt.
-    pub fn wait(self, wait: Duration) -> Self {
-        self.with(|lock| lock.wait(wait))
-    }
-
-    /// Tries again without a limit while other adopters hold the lease on some nodes.
-    pub fn wait_forever(self) -> Self {
-        self.with(Lock::wait_forever)
-    }
-
-    /// Sets whether the new lease is extended automatically until it is released.
-    pub fn auto_extend(self, auto_extend: bool) -> Self {
-        self.with(|lock| lock.auto_extend(auto_extend))
-    }
-
-    /// Sets the maximum time that the new lease can be held, despite extensions: 10 ms or more. It counts from
-    /// the adoption.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.with(|lock| lock.max_hold(max_hold))
-    }
-
-    /// Allows the new lease to be held without a limit.
-    pub fn unlimited_hold(self) -> Self {
-        self.with(Lock::unlimited_hold)
-    }
-
-    /// Sets the name of the new holder that others see: at most 128 bytes without control characters; empty
-    /// for none.
-    pub fn holder(self, name: impl Into<String>) -> Self {
-        self.with(|lock| lock.holder(name))
-    }
-
-    /// Sets how long the nodes keep the key of the new lease after its release. See [`Lock::keep`].
-    pub fn keep(self, keep: Duration) -> Self {
-        self.with(|lock| lock.keep(keep))
-    }
+    lease_setters!();
+    wait_setters!();
 
     /// Sets an option by name, for language bindings. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        self.with(|lock| lock.adoption_option(dialect, name, value))
+        Self { lock: self.lock.option(dialect, name, value), ..self }
     }
 
     /// The resources of the lease; empty if the text is invalid.
@@ -130,13 +95,6 @@ impl Adoption {
     pub(crate) fn like(self, lock: &Lock) -> Option<Self> {
         let giver = self.giver.filter(|_| self.lock.resources() == lock.resources())?;
         Some(Self { lock: lock.clone(), giver: Some(giver) })
-    }
-
-    /// Changes the options, unless the text is invalid.
-    fn with(self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        let Self { lock, giver } = self;
-        let lock = if giver.is_some() { change(lock) } else { lock };
-        Self { lock, giver }
     }
 }
 

@@ -6,8 +6,10 @@
 
 use crate::client::adoption::Adoption;
 use crate::client::lock::Lock;
+use crate::client::setters::lease_setters;
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
+use crate::config::options::Scope;
 use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
@@ -22,11 +24,15 @@ use crate::telemetry::events;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// A candidate for the leader of a resource: see [`Client::elect`](crate::Client::elect). It holds nothing until it is
 /// elected, so it can be cloned.
+///
+/// The options are those of the leader's lease. One that is not set is that of the client, except `max_hold`: a leader
+/// keeps its lease without a limit. After a crash, there is no leader for at most the `ttl`. Observers see the `holder`
+/// of the leader, and a leader hands over to the `holder` of a candidate. Nobody can hand over to a candidate without
+/// a name.
 #[derive(Clone)]
 #[must_use = "a candidate does nothing until `next` or `run` is called"]
 pub struct Election {
@@ -36,41 +42,15 @@ pub struct Election {
 
 impl Election {
     pub(crate) fn new(setup: Arc<Setup>, resource: String) -> Self {
-        let lock = Lock::new(Arc::clone(&setup), resource.into());
-        Self { setup, lock: lock.wait_forever().unlimited_hold() }
+        let lock = Lock::new(Arc::clone(&setup), resource.into()).wait_forever().unlimited_hold();
+        Self { setup, lock: lock.with_scope(Scope::Election) }
     }
 
-    /// Sets the time for which the nodes keep the leader's lease if it is not extended: 10 ms to 24 h. After a crash,
-    /// there is no leader for at most this time.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|lock| lock.ttl(ttl))
-    }
-
-    /// Sets whether the leader's lease is extended automatically until it is released.
-    pub fn auto_extend(self, auto_extend: bool) -> Self {
-        self.with(|lock| lock.auto_extend(auto_extend))
-    }
-
-    /// Sets the maximum time that a leader keeps its lease, despite extensions: 10 ms or more. By default there is no
-    /// limit, whatever the client's is.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.with(|lock| lock.max_hold(max_hold))
-    }
-
-    /// Sets the name of the candidate: at most 128 bytes without control characters. Observers see it, and a leader hands
-    /// over to it. With an empty name, nobody can hand over to this candidate.
-    pub fn holder(self, name: impl Into<String>) -> Self {
-        self.with(|lock| lock.holder(name))
-    }
-
-    /// Sets how long the nodes keep the key of a leader that releases its lease. See [`Lock::keep`].
-    pub fn keep(self, keep: Duration) -> Self {
-        self.with(|lock| lock.keep(keep))
-    }
+    lease_setters!();
 
     /// Sets an option by name, for language bindings. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        self.with(|lock| lock.election_option(dialect, name, value))
+        Self { lock: self.lock.option(dialect, name, value), ..self }
     }
 
     /// Returns the candidate, or the first error in its resource and options.
@@ -159,11 +139,6 @@ impl Election {
                 return Ok(led);
             }
         }
-    }
-
-    fn with(self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        let Self { setup, lock } = self;
-        Self { setup, lock: change(lock) }
     }
 }
 

@@ -1,10 +1,11 @@
 //! [`Lock`]: the public type for the resources to lock and the options. It checks both; the module
 //! `lock` runs the acquires.
 
+use crate::client::setters::{lease_setters, wait_setters};
 use crate::client::setup::Setup;
 use crate::command::keys::Keys;
 use crate::config::mode::{Mode, Modes};
-use crate::config::options::Options;
+use crate::config::options::{Options, Scope};
 use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
@@ -28,6 +29,7 @@ pub struct Lock {
     setup: Arc<Setup>,
     resources: Resources,
     options: Options,
+    scope: Scope,
     /// `None` for locks.
     permits: Option<PermitChoice>,
     mistake: Option<Error>,
@@ -49,59 +51,22 @@ impl Lock {
             .check()
             .and_then(|()| resources.check_keys(&options.key_prefix, setup.has_cluster()));
         let mistake = checked.err();
-        Self { setup, resources, options, permits: None, mistake }
+        Self { setup, resources, options, scope: Scope::Lock, permits: None, mistake }
     }
 
     /// Returns a lock whose acquire fails with `mistake`.
     pub(crate) fn invalid(setup: Arc<Setup>, mistake: Error) -> Self {
-        let resources = Resources::from(Vec::<String>::new());
-        let options = setup.options.clone();
-        Self { setup, resources, options, permits: None, mistake: Some(mistake) }
+        let lock = Self::new(setup, Resources::from(Vec::<String>::new()));
+        Self { mistake: Some(mistake), ..lock }
     }
 
-    /// Sets the time for which the nodes keep this lock if it is not extended: 10 ms to 24 h.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.option(Dialect::Rust, "ttl", &OptionValue::Number(ttl.as_secs_f64()))
+    /// Accepts the options of `scope` from now on.
+    pub(crate) fn with_scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
-    /// Sets the maximum time that an acquire waits while others hold the lock. Zero means a single
-    /// attempt.
-    pub fn wait(self, wait: Duration) -> Self {
-        self.option(Dialect::Rust, "wait", &OptionValue::Number(wait.as_secs_f64()))
-    }
-
-    /// Makes acquires wait without a limit while others hold the lock.
-    pub fn wait_forever(self) -> Self {
-        self.option(Dialect::Rust, "wait", &OptionValue::Null)
-    }
-
-    /// Sets whether leases are extended automatically until they are released.
-    pub fn auto_extend(self, auto_extend: bool) -> Self {
-        self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
-    }
-
-    /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more. It also
-    /// limits the `ttl`.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
-    }
-
-    /// Allows leases to be held without a limit.
-    pub fn unlimited_hold(self) -> Self {
-        self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
-    }
-
-    /// Sets the name that others see while they wait for this lock: at most 128 bytes without control
-    /// characters; empty for none.
-    pub fn holder(self, name: impl Into<String>) -> Self {
-        self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
-    }
-
-    /// Sets how long the nodes keep the key of a released lease, so that nobody else acquires the lock before: 10
-    /// ms to 24 h from the release, zero to delete the key. See [`Lease::release_and_keep`].
-    pub fn keep(self, keep: Duration) -> Self {
-        self.option(Dialect::Rust, "keep", &OptionValue::Number(keep.as_secs_f64()))
-    }
+    lease_setters!();
+    wait_setters!();
 
     /// Locks all resources in shared mode: any number of clients hold them at the same time, if all of them lock in
     /// shared mode. For readers of what an exclusive lock protects.
@@ -130,8 +95,9 @@ impl Lock {
     /// form of `dialect`. If the value is invalid, the acquire and [`Lock::checked`] return the
     /// error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        if let Err(error) = self.options.set_per_lock(dialect, name, value) {
-            if self.resources.is_empty() && dialect == Dialect::Python {
+        if let Err(error) = self.options.set_per_lock(self.scope, dialect, name, value) {
+            let is_unnamed = self.scope == Scope::Lock && self.resources.is_empty();
+            if is_unnamed && dialect == Dialect::Python {
                 // The resource was probably passed by name.
                 self.mistake = Some(Error::config(format!(
                     "{}; the resource comes first, without a name: lock(\"orders:42\")",
@@ -141,43 +107,6 @@ impl Lock {
             self.mistake.get_or_insert(error);
         }
         self.with_checked_modes()
-    }
-
-    /// Sets an option of an election by name.
-    pub(crate) fn election_option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        let reason = if dialect.name("wait") == name {
-            "a candidate waits without a limit"
-        } else if dialect.name("mode") == name {
-            "there is one leader"
-        } else {
-            return self.option(dialect, name, value);
-        };
-        self.refuse(&format!("{name} is not an option of an election: {reason}"))
-    }
-
-    /// Sets an option of an adoption by name.
-    pub(crate) fn adoption_option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        if dialect.name("mode") != name {
-            return self.option(dialect, name, value);
-        }
-        self.refuse(&format!("{name} is not an option of an adoption: the lease keeps its mode"))
-    }
-
-    /// Sets an option of a semaphore by name.
-    pub(crate) fn semaphore_option(
-        mut self,
-        dialect: Dialect,
-        name: &str,
-        value: &OptionValue,
-    ) -> Self {
-        if dialect.name("mode") == name {
-            let message = "is not an option of a semaphore: each permit has one holder";
-            return self.refuse(&format!("{name} {message}"));
-        }
-        if let Err(error) = self.options.set_per_semaphore(dialect, name, value) {
-            self.mistake.get_or_insert(error);
-        }
-        self
     }
 
     /// The slots of an adopted lease, in order; none if it is not a lease of a semaphore.
@@ -195,8 +124,8 @@ impl Lock {
     }
 
     /// Makes the acquire fail, unless it would already.
-    pub(crate) fn refuse(mut self, mistake: &str) -> Self {
-        self.mistake.get_or_insert_with(|| Error::config(mistake));
+    pub(crate) fn refuse(mut self, mistake: Error) -> Self {
+        self.mistake.get_or_insert(mistake);
         self
     }
 

@@ -4,7 +4,7 @@
 //! turns calls into operations of `lock`, `doctor` and `node`. It contains no rule of the lock.
 //! Nothing in the crate depends on it, apart from tests; language bindings call it.
 //!
-//! Reading order: `mod.rs`, `lock.rs`, `setup.rs` (what belongs to one process), `election.rs`,
+//! Reading order: `mod.rs`, `lock.rs`, `setters.rs` (options), `setup.rs` (what belongs to one process), `election.rs`,
 //! `watch.rs`, `status.rs`, `test_nodes.rs` (for tests of users).
 
 pub(crate) mod adoption;
@@ -14,6 +14,7 @@ pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod permits_status;
 pub(crate) mod semaphore;
+pub(crate) mod setters;
 pub(crate) mod setup;
 pub(crate) mod status;
 pub(crate) mod test_nodes;
@@ -25,6 +26,7 @@ use crate::client::kept::{keep, resume};
 use crate::client::list::list;
 use crate::client::lock::Lock;
 use crate::client::semaphore::Semaphore;
+use crate::client::setters::{lease_setters, wait_setters};
 use crate::client::setup::Setup;
 use crate::client::watch::Watch;
 use crate::config::credentials::{Credentials, CredentialsRequest, Provider};
@@ -135,38 +137,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the time for which the nodes keep a lock that is not extended: 10 ms to 24 h, 10 s by
-    /// default.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.duration("ttl", ttl)
-    }
-
-    /// Sets the maximum time that an acquire waits while others hold the lock: 10 s by default.
-    /// Zero means a single attempt.
-    pub fn wait(self, wait: Duration) -> Self {
-        self.duration("wait", wait)
-    }
-
-    /// Makes acquires wait without a limit while others hold the lock.
-    pub fn wait_forever(self) -> Self {
-        self.option(Dialect::Rust, "wait", &OptionValue::Null)
-    }
-
-    /// Sets whether leases are extended automatically until they are released: true by default.
-    pub fn auto_extend(self, auto_extend: bool) -> Self {
-        self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
-    }
-
-    /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more. It also limits
-    /// the `ttl`. Without this option, leases are extended for up to 1 h.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.duration("max_hold", max_hold)
-    }
-
-    /// Allows leases to be held without a limit.
-    pub fn unlimited_hold(self) -> Self {
-        self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
-    }
+    lease_setters!();
+    wait_setters!();
 
     /// Sets the maximum time that a node may take to answer a request: 1 ms to 1 h. By default a
     /// twentieth of the ttl, but at least 10 ms and at most 200 ms.
@@ -207,19 +179,6 @@ impl ClientBuilder {
     /// `QUORLOCK_KEY_PREFIX`, and empty without it.
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
-    }
-
-    /// Sets the name that others see while they wait for a lock of this client: at most 128 bytes without
-    /// control characters; empty for none. By default `hostname:pid` of the process that acquires the lock.
-    /// The name is part of the key's value on the nodes.
-    pub fn holder(self, name: impl Into<String>) -> Self {
-        self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
-    }
-
-    /// Sets how long the nodes keep the key of a released lease, so that nobody else acquires the lock before: 10
-    /// ms to 24 h from the release, zero (the default) to delete the key. See [`Lease::release_and_keep`].
-    pub fn keep(self, keep: Duration) -> Self {
-        self.duration("keep", keep)
     }
 
     /// Sets an option by name, or the `nodes`, for language bindings. `name`, `value` and error

@@ -3,10 +3,11 @@
 
 use crate::client::lock::{Lock, PermitChoice};
 use crate::client::permits_status::{SemaphoreStatus, status};
+use crate::client::setters::{lease_setters, wait_setters};
 use crate::client::setup::Setup;
+use crate::config::options::Scope;
 use crate::config::permits::{checked_limit, checked_permits};
 use crate::config::quoted::Quoted;
-use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::Result;
 use crate::lock::lease::Lease;
@@ -14,13 +15,14 @@ use crate::lock::owner::Owner;
 use crate::runtime::Pending;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A semaphore: at most `limit` permits of a resource are held at the same time. It holds nothing until it is acquired,
 /// so it can be cloned, shared and acquired any number of times.
 ///
 /// Each permit has a number, its slot: 0 to `limit` − 1. A slot is a lock of its own over a majority of the nodes, so the
 /// limit holds as a lock does. It is independent of the lock of the same resource.
+///
+/// An option that is not set is that of the client.
 ///
 /// ```
 /// # async fn run() -> quorlock::Result<()> {
@@ -49,10 +51,10 @@ impl Semaphore {
         dialect: Dialect,
         limit: &OptionValue,
     ) -> Self {
-        let lock = Lock::new(Arc::clone(&setup), Resources::from(resource));
+        let lock = Lock::new(Arc::clone(&setup), resource.into()).with_scope(Scope::Semaphore);
         let (lock, limit) = match checked_limit(dialect, limit) {
             Ok(limit) => (lock, limit),
-            Err(mistake) => (lock.refuse(mistake.message()), 0),
+            Err(mistake) => (lock.refuse(mistake), 0),
         };
         Self { lock, setup, limit, count: 1 }.with_permits()
     }
@@ -72,59 +74,18 @@ impl Semaphore {
         self.option(Dialect::Rust, "permits", &OptionValue::Number(count.into()))
     }
 
-    /// See [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|lock| lock.ttl(ttl))
-    }
-
-    /// See [`Lock::wait`].
-    pub fn wait(self, wait: Duration) -> Self {
-        self.with(|lock| lock.wait(wait))
-    }
-
-    /// See [`Lock::wait_forever`].
-    pub fn wait_forever(self) -> Self {
-        self.with(Lock::wait_forever)
-    }
-
-    /// See [`Lock::auto_extend`].
-    pub fn auto_extend(self, auto_extend: bool) -> Self {
-        self.with(|lock| lock.auto_extend(auto_extend))
-    }
-
-    /// See [`Lock::max_hold`].
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.with(|lock| lock.max_hold(max_hold))
-    }
-
-    /// See [`Lock::unlimited_hold`].
-    pub fn unlimited_hold(self) -> Self {
-        self.with(Lock::unlimited_hold)
-    }
-
-    /// See [`Lock::holder`].
-    pub fn holder(self, name: impl Into<String>) -> Self {
-        self.with(|lock| lock.holder(name))
-    }
-
-    /// See [`Lock::keep`].
-    pub fn keep(self, keep: Duration) -> Self {
-        self.with(|lock| lock.keep(keep))
-    }
+    lease_setters!();
+    wait_setters!();
 
     /// Sets an option by name, for language bindings: `permits`, or one of a lock. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         if name != dialect.name("permits") {
-            return self.with(|lock| lock.semaphore_option(dialect, name, value));
+            return Self { lock: self.lock.option(dialect, name, value), ..self };
         }
         match checked_permits(dialect, value, self.limit) {
             Ok(count) => Self { count, ..self }.with_permits(),
-            Err(mistake) => self.with(|lock| lock.refuse(mistake.message())),
+            Err(mistake) => Self { lock: self.lock.refuse(mistake), ..self },
         }
-    }
-
-    fn with(self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        Self { lock: change(self.lock), ..self }
     }
 
     /// Returns the semaphore, or the first error in its resource and options. Without this call, the acquire returns that

@@ -96,12 +96,10 @@ impl Default for Options {
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The options that a lock can override.
-const PER_LOCK: [&str; 7] = ["ttl", "wait", "auto_extend", "max_hold", "holder", "keep", "mode"];
-/// The options of a semaphore. The limit and the number of permits are not among [`Options`].
-const PER_SEMAPHORE: [&str; 8] =
-    ["limit", "permits", "ttl", "wait", "auto_extend", "max_hold", "holder", "keep"];
+pub(crate) const PER_LOCK: [&str; 7] =
+    ["ttl", "wait", "auto_extend", "max_hold", "holder", "keep", "mode"];
 /// The options of a client.
-const PER_CLIENT: [&str; 13] = [
+pub(crate) const PER_CLIENT: [&str; 13] = [
     "ttl",
     "wait",
     "auto_extend",
@@ -117,34 +115,58 @@ const PER_CLIENT: [&str; 13] = [
     "credentials",
 ];
 
+/// What the options of a lock are set for. Not all of these take all options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Lock,
+    Semaphore,
+    Adoption,
+    Election,
+}
+
+impl Scope {
+    /// What it is and why it does not take this option of a lock; `None` if it does.
+    fn refusal(self, option: &str) -> Option<&'static str> {
+        match (self, option) {
+            (Self::Semaphore, "mode") => Some("a semaphore: each permit has one holder"),
+            (Self::Adoption, "mode") => Some("an adoption: the lease keeps its mode"),
+            (Self::Election, "mode") => Some("an election: there is one leader"),
+            (Self::Election, "wait") => Some("an election: a candidate waits without a limit"),
+            _ => None,
+        }
+    }
+
+    /// The names of its options. The limit and the number of permits are not among [`Options`].
+    fn names(self) -> Vec<&'static str> {
+        let own: &[&str] = if self == Self::Semaphore { &["limit", "permits"] } else { &[] };
+        let taken = PER_LOCK.iter().filter(|option| self.refusal(option).is_none());
+        own.iter().chain(taken).copied().collect()
+    }
+}
+
 impl Options {
     /// Sets an option of the client.
     pub(crate) fn set(&mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Result<()> {
-        self.set_known(dialect, name, value, &PER_CLIENT)
+        let option = find(&PER_CLIENT, dialect, name);
+        let option = option.ok_or_else(|| unknown(dialect, name, &PER_CLIENT))?;
+        self.set_known(dialect, option, value)
     }
 
-    /// Sets an option of one lock.
+    /// Sets an option of a lock for what `scope` says.
     pub(crate) fn set_per_lock(
         &mut self,
+        scope: Scope,
         dialect: Dialect,
         name: &str,
         value: &OptionValue,
     ) -> Result<()> {
-        self.set_known(dialect, name, value, &PER_LOCK)?;
-        self.check_ttl()
-    }
-
-    /// Sets an option of one semaphore, other than its limit and the number of permits.
-    pub(crate) fn set_per_semaphore(
-        &mut self,
-        dialect: Dialect,
-        name: &str,
-        value: &OptionValue,
-    ) -> Result<()> {
-        match PER_SEMAPHORE.iter().any(|known| dialect.name(known) == name) {
-            true => self.set_per_lock(dialect, name, value),
-            false => Err(unknown(dialect, name, &PER_SEMAPHORE)),
+        let option = find(&PER_LOCK, dialect, name);
+        let option = option.ok_or_else(|| unknown(dialect, name, &scope.names()))?;
+        if let Some(refusal) = scope.refusal(option) {
+            return Err(Error::config(format!("{name} is not an option of {refusal}")));
         }
+        self.set_known(dialect, option, value)?;
+        self.check_ttl()
     }
 
     /// Returns the form in which an option of the client was given; `None` for a default.
@@ -206,19 +228,15 @@ impl Options {
     fn set_known(
         &mut self,
         dialect: Dialect,
-        given: &str,
+        name: &'static str,
         value: &OptionValue,
-        names: &[&'static str],
     ) -> Result<()> {
         if dialect != Dialect::Environment {
             self.dialect = dialect;
         }
-        let Some(name) = names.iter().find(|name| dialect.name(name) == given) else {
-            return Err(unknown(dialect, given, names));
-        };
         let parsed = parsed(dialect, name, value);
         let option = Setting { dialect, name, value: parsed.as_ref().unwrap_or(value) };
-        match *name {
+        match name {
             "ttl" => self.ttl = option.ttl()?,
             "wait" => self.wait = option.wait()?,
             "auto_extend" => self.auto_extend = option.yes_or_no()?,
@@ -243,7 +261,7 @@ impl Options {
             "credentials" => option.no_function()?,
             _ => unreachable!("every listed option is set above"),
         }
-        if let Some(at) = PER_CLIENT.iter().position(|known| known == name) {
+        if let Some(at) = PER_CLIENT.iter().position(|known| *known == name) {
             self.given[at] = Some(dialect);
         }
         Ok(())
@@ -282,6 +300,11 @@ impl Options {
         let limit = HumanDuration(node_timeout);
         format!("; {name} is only {limit}, because the {ttl} is short: set {name} to a longer time")
     }
+}
+
+/// Returns the option that has the name `given` in the dialect.
+fn find(options: &[&'static str], dialect: Dialect, given: &str) -> Option<&'static str> {
+    options.iter().copied().find(|option| dialect.name(option) == given)
 }
 
 /// Returns the error about an option that is none of `names`.

@@ -12,7 +12,7 @@ use crate::command::request::{Request, Subject};
 use crate::command::text::{self, TextKind};
 use crate::command::token::{MAX_TOKEN, Token};
 use crate::config::endpoint::Endpoint;
-use crate::config::options::{self, Options};
+use crate::config::options::{self, Options, PER_CLIENT, PER_LOCK, Scope};
 use crate::config::permits::MAX_PERMITS;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, NodeOutcome};
@@ -86,26 +86,6 @@ fn config_error(error: &Error) -> String {
 /// The number of bytes that [`options`] uses for one option.
 pub const OPTION_LENGTH: usize = 19;
 
-const NAMES: [&str; 17] = [
-    "ttl",
-    "wait",
-    "auto_extend",
-    "autoExtend",
-    "max_hold",
-    "maxHold",
-    "node_timeout",
-    "nodeTimeout",
-    "connect_timeout",
-    "connectTimeout",
-    "drift_factor",
-    "driftFactor",
-    "retry_delay",
-    "retryDelay",
-    "restart_guard",
-    "key_prefix",
-    "mode",
-];
-
 /// Sets options from `bytes`, [`OPTION_LENGTH`] bytes each. Checks that each either gets a value within
 /// its range or yields an error that names it.
 pub fn options(bytes: &[u8]) {
@@ -119,7 +99,14 @@ pub fn options(bytes: &[u8]) {
             _ => Dialect::JavaScript,
         };
         let text = String::from_utf8_lossy(rest);
-        let name = NAMES.get(usize::from(selectors[1] % 20)).copied().unwrap_or(&text);
+        // An option by its name in this dialect or in Rust, or any text.
+        let known = [&PER_CLIENT[..], &PER_LOCK].concat();
+        let name = match known.get(usize::from(selectors[1] % 24)) {
+            Some(known) if selectors[0] < 128 => dialect.name(known),
+            Some(known) => (*known).to_owned(),
+            None => text.into_owned(),
+        };
+        let name = name.as_str();
         let value = option_value(selectors[2], rest);
         let mut outcomes = vec![
             (name, options.set(dialect, name, &value)),
@@ -127,7 +114,7 @@ pub fn options(bytes: &[u8]) {
         ];
         // With an invalid guard, no client can be built, so its locks need no check.
         if options.check_ttl().is_ok() {
-            outcomes.push((name, options.clone().set_per_lock(dialect, name, &value)));
+            outcomes.push((name, options.clone().set_per_lock(Scope::Lock, dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
         }
         for (name, outcome) in outcomes {
