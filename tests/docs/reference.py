@@ -166,12 +166,13 @@ def python() -> Members:
         short = name.rpartition(".")[2]
         if name in exported and short in classes:
             acquirable = [native["Acquirable"], classes["Acquirable"]]
+            options = [classes["LeaseOptions"], classes["AcquireOptions"]]
             bases = {
                 "Lock": acquirable,
-                "LockOptions": [classes["_CommonOptions"]],
+                "LockOptions": options,
                 "Lease": [native["LeaseBlock"]],
                 "Semaphore": acquirable,
-                "SemaphoreOptions": [classes["_CommonOptions"]],
+                "SemaphoreOptions": options,
             }
             own = _python_members(short, classes[short], *bases.get(short, []))
             members[""].add(name)
@@ -287,17 +288,13 @@ def _method(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """Returns the parameters with their defaults, without `self` and types.
 
-    `**unknown` says that the keyword parameters are options, which have tables of their own. Other
-    parameters that accept nothing, such as `*misplaced: Never`, exist only for the text of errors.
+    Parameters that accept nothing, such as `*misplaced: Never`, exist only for the text of errors.
     """
     arguments = function.args
     if arguments.vararg and _is_never(arguments.vararg):
         arguments.vararg = None
-    if arguments.kwarg and arguments.kwarg.arg != "unknown" and _is_never(arguments.kwarg):
+    if arguments.kwarg and _is_never(arguments.kwarg):
         arguments.kwarg = None
-    if arguments.kwarg and arguments.kwarg.arg == "unknown":
-        arguments.kwonlyargs, arguments.kw_defaults = [], []
-        arguments.kwarg = ast.arg("options")
     for each in ast.walk(arguments):
         if isinstance(each, ast.arg):
             each.annotation = None

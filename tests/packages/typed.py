@@ -6,7 +6,7 @@ A wrong use that a checker does not report is an error, too: its comment is then
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import assert_type
+from typing import Unpack, assert_type
 
 import redis
 import redis.asyncio
@@ -17,7 +17,7 @@ client = quorlock.Client(["redis://127.0.0.1:6379"], ttl=10, wait=timedelta(seco
 copied = quorlock.Client.from_redis(redis.Redis(), redis.asyncio.Redis(), ttl=10)
 assert_type(copied, quorlock.Client)
 quorlock.Client.from_redis("redis://127.0.0.1:6379")  # type: ignore[arg-type]
-quorlock.Client(["redis://127.0.0.1:6379"], tll=10)  # type: ignore[call-overload]
+quorlock.Client(["redis://127.0.0.1:6379"], tll=10)  # type: ignore[call-arg]
 
 
 def blocks() -> None:
@@ -67,6 +67,19 @@ def acquired() -> None:
     assert_type(lease.release(keep=1), bool)
     text = client.lock("orders:42").acquire().detach(within=30)
     assert_type(client.adopt(text), quorlock.Lease)
+
+
+def passed_on(resource: str, **options: Unpack[quorlock.LockOptions]) -> quorlock.Lock:
+    return client.lock(resource, **options)
+
+
+def with_options() -> None:
+    assert_type(passed_on("r", wait=0, mode="shared"), quorlock.Lock)
+    passed_on("r", until=5)  # type: ignore[call-arg]
+    client.adopt("text", wait=5, holder="b")
+    client.adopt("text", mode="shared")  # type: ignore[call-arg]
+    client.elect("leader", ttl=5, max_hold=None)
+    client.elect("leader", wait=5)  # type: ignore[call-arg]
 
 
 def elected(client: quorlock.Client) -> None:

@@ -144,7 +144,7 @@ def test_mistakes(client: quorlock.Client, servers: Servers) -> None:
             client.adopt(wrong)  # type: ignore[arg-type]
         assert text not in str(caught.value)
     with pytest.raises(quorlock.ConfigError, match="retry_delay is an option of the client"):
-        client.adopt(text, retry_delay=(1, 2))  # type: ignore[arg-type]
+        client.adopt(text, retry_delay=(1, 2))  # type: ignore[call-arg]
     with pytest.raises(quorlock.ConfigError, match="other nodes"):
         quorlock.Client(servers.urls[:2]).adopt(text)
     with pytest.raises(quorlock.ConfigError, match="key prefix"):

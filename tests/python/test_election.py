@@ -264,7 +264,7 @@ def test_mistakes(client: quorlock.Client) -> None:
         with pytest.raises(quorlock.ConfigError, match="resource"):
             wrong("")
     with pytest.raises(quorlock.ConfigError, match="wait is not an option of an election"):
-        client.elect("r", wait=5)  # type: ignore[arg-type]
+        client.elect("r", wait=5)  # type: ignore[call-arg]
     with pytest.raises(quorlock.ConfigError, match="ttl must be"):
         client.elect("r", ttl=0)
 

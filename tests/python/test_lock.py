@@ -173,11 +173,19 @@ def test_errors_name_every_node_and_can_be_pickled(
         assert (copied.resources, copied.nodes) == (error.resources, error.nodes)
 
 
+def test_the_default_max_hold_does_not_shorten_a_long_ttl() -> None:
+    with quorlock.Client(["memory://long"], ttl=timedelta(hours=2)) as client:
+        with client.lock("r") as lease:
+            assert lease.ttl == 7200
+        with client.lock("r", max_hold=5) as lease:
+            assert lease.ttl == 5
+
+
 def test_an_unknown_option_is_refused_with_the_list_of_known_options() -> None:
     with pytest.raises(
         quorlock.ConfigError, match=r"tll is not an option.*ttl, wait, auto_extend, max_hold"
     ):
-        quorlock.Client(["memory://a"], tll=1)  # type: ignore[call-overload]
+        quorlock.Client(["memory://a"], tll=1)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="connect_timeout"):
         quorlock.Client(["memory://a"]).lock("r", connect_timeout=1)  # type: ignore[call-overload]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from . import _exit as _exit
 from . import _logging as _logging
 from . import _threads as _threads
-from ._client import Client, ClientOptions, LockOptions, SemaphoreOptions
+from ._client import Client
 from ._election import Election, Watch
 from ._errors import (
     ClosedError,
@@ -27,6 +27,7 @@ from ._errors import (
 )
 from ._lease import Lease, current_lease
 from ._lock import Lock
+from ._options import ClientOptions, LockOptions, SemaphoreOptions
 from ._quorlock import __version__, prepare
 from ._semaphore import Semaphore
 

@@ -1,15 +1,13 @@
-"""The public class `Client` and its options. The native client does the work."""
+"""The public class `Client`. The native client does the work."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
     Never,
     Protocol,
-    Required,
     Self,
-    TypedDict,
     Unpack,
     cast,
     overload,
@@ -20,93 +18,21 @@ from ._async import library, result
 from ._election import Election, Watch
 from ._errors import ConfigError
 from ._interrupts import interrupted_only_where_it_waits
-from ._lease import Duration, Lease, Mode
+from ._lease import Lease
 from ._lock import Lock, LockDecorator
-from ._options import CLIENT, ENVIRONMENT, REQUIRED, given
+from ._options import (
+    AcquireOptions,
+    ClientOptions,
+    LeaseOptions,
+    LockOptions,
+    Login,
+    SemaphoreOptions,
+)
 from ._semaphore import Semaphore
 
 if TYPE_CHECKING:
     from ._errors import NodeReport
     from ._reports import Diagnosis, Stats, Status
-
-_Login = tuple[str | None, str]
-Credentials = Callable[[str], _Login | Awaitable[_Login]]
-"""Takes the address of a node, and returns the user or None, and the password."""
-
-
-class _CommonOptions(TypedDict, total=False):
-    """Options of a lock, and of a client for its locks."""
-
-    ttl: Duration
-    """The time for which the nodes keep the lock if it is not renewed: 10 ms to 24 h. Default:
-    10."""
-    wait: Duration | None
-    """The maximum time that an acquire waits while others hold the lock. 0 tries once; None or
-    infinity waits forever. Default: 10."""
-    auto_extend: bool
-    """Whether the lease is renewed in the background, every third of the ttl, until it is released.
-    Default: True."""
-    max_hold: Duration | None
-    """The longest time that a lease can be held, however often it is renewed: 10 ms or more. None
-    or infinity sets no limit. A limit that you set is also one for the `ttl`. Default: 3600."""
-    holder: str | None
-    """The name that others see while they wait for the lease: at most 128 bytes in UTF-8, without
-    control characters. Empty for none. Default: None, which is `hostname:pid` of the process that
-    acquires the lock."""
-    keep: Duration | None
-    """The time from the release for which the nodes keep the key, so that nobody else acquires the
-    lock before: 10 ms to 24 h. None or 0 deletes the key. Default: None."""
-
-
-class LockOptions(_CommonOptions, total=False):
-    """Options of a single lock. Durations are in seconds, or a `timedelta`."""
-
-    mode: Mode | Mapping[str, Mode]
-    """`exclusive`: nobody else holds the resource at the same time. `shared`: any number of holders
-    share it, and none holds it exclusively. A dict sets the mode of each resource; those that it
-    does not name are exclusive. Default: `exclusive`."""
-
-
-class SemaphoreOptions(_CommonOptions, total=False):
-    """Options of a semaphore. Durations are in seconds, or a `timedelta`."""
-
-    limit: Required[int]
-    """The largest number of permits that are held at the same time: 1 to 1,024. All clients should
-    use the same."""
-    permits: int
-    """The number of permits that each acquire gets, all or none: 1 to the limit. Default: 1."""
-
-
-class ClientOptions(_CommonOptions, total=False):
-    """Options of a client, and the defaults for its locks. Durations are in seconds, or a
-    `timedelta`."""
-
-    node_timeout: Duration | None
-    """The maximum time that one node may take to answer one request: 1 ms to 1 h. Default: None,
-    which is a twentieth of the ttl, but at least 10 ms and at most 200 ms."""
-    connect_timeout: Duration
-    """The maximum time that connecting to a node may take: 1 ms to 1 h. While too few nodes can
-    vote, an acquire or extension keeps trying for this time, and an acquire for at most `wait`.
-    Default: 1."""
-    drift_factor: float
-    """The maximum difference between the rates of clocks, as a fraction: 0 to 0.5. The validity of
-    a lease is shorter than its ttl by this fraction. Default: the environment variable
-    `QUORLOCK_DRIFT_FACTOR`, or 0.01 (1 %)."""
-    retry_delay: tuple[Duration, Duration]
-    """The range of the random delay between two attempts of a waiter that no node notifies: 1 ms to
-    1 h. A notified waiter has priority over other waiters for a time equal to the shorter delay.
-    Default: (0.05, 0.2)."""
-    restart_guard: Duration | None
-    """The time for which the votes of a restarted node are not counted: 10 ms to 24 h, at least the
-    largest ttl that any client uses. None or 0 turns it off. Default: the environment variable
-    `QUORLOCK_RESTART_GUARD`, such as `30s`, or off."""
-    key_prefix: str
-    """The prefix of the keys on the nodes, before the resource. Default: the environment variable
-    `QUORLOCK_KEY_PREFIX`, or empty."""
-    credentials: Credentials | None
-    """A function, sync or async, that takes the address of a node and returns its user, or None
-    for the default user, and its password. Called on another thread for each new connection; an
-    async function runs in asyncio there. Default: None, which uses the login in the node's URL."""
 
 
 class _RedisClient(Protocol):
@@ -132,30 +58,8 @@ class Client:
 
     __slots__ = ("__weakref__", "_native")
 
-    @overload
-    def __init__(self, nodes: Iterable[str], **options: Unpack[ClientOptions]) -> None: ...
-
-    @overload
-    def __init__(self, nodes: None = None, **options: Unpack[ClientOptions]) -> None: ...
-
     def __init__(
-        self,
-        nodes: Iterable[str] | None = None,
-        *,
-        ttl: Duration = 10,
-        wait: Duration | None = 10,
-        auto_extend: bool = True,
-        max_hold: Duration | None = 3600,
-        node_timeout: Duration | None = None,
-        connect_timeout: Duration = 1,
-        drift_factor: float = ENVIRONMENT,
-        retry_delay: tuple[Duration, Duration] = (0.05, 0.2),
-        restart_guard: Duration | None = ENVIRONMENT,
-        key_prefix: str = ENVIRONMENT,
-        holder: str | None = None,
-        keep: Duration | None = None,
-        credentials: Credentials | None = None,
-        **unknown: Never,
+        self, nodes: Iterable[str] | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         """
         `nodes` are URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
@@ -172,38 +76,24 @@ class Client:
         of the client's locks: see `lock`. Durations are in seconds, or a `timedelta`.
 
         - `node_timeout`: the maximum time that one node may take to answer one request. 1 ms to
-          1 h; None: a twentieth of the ttl, but at least 10 ms and at most 200 ms.
+          1 h; None, the default: a twentieth of the ttl, but at least 10 ms and at most 200 ms.
         - `connect_timeout`: the maximum time that connecting to a node may take, and for which an
-          acquire or extension keeps trying while too few nodes can vote. 1 ms to 1 h.
+          acquire or extension keeps trying while too few nodes can vote. 1 ms to 1 h; 1 by default.
         - `drift_factor`: the maximum difference between the rates of clocks, as a fraction. 0 to
-          0.5.
+          0.5. The validity of a lease is shorter than its ttl by this fraction.
         - `retry_delay`: the range of the random delay between two attempts of a waiter that no node
-          notifies. 1 ms to 1 h.
+          notifies. 1 ms to 1 h; (0.05, 0.2) by default. A notified waiter has priority over other
+          waiters for a time equal to the shorter delay.
         - `restart_guard`: the time for which the votes of a restarted node are not counted. 10 ms
           to 24 h, at least the largest ttl that any client uses; None or 0 turns it off.
         - `key_prefix`: the prefix of the keys on the nodes, before the resource.
         - `credentials`: a function, sync or async, that takes the address of a node and returns its
           user, or None for the default user, and its password. Called on another thread for each
           new connection, instead of a login in the URLs; an async function runs in asyncio there.
+          None, the default, uses the logins in the URLs.
 
         Raises ConfigError for an invalid URL, option, environment variable or node list.
         """
-        options = given(
-            ttl=ttl,
-            wait=wait,
-            auto_extend=auto_extend,
-            max_hold=max_hold,
-            node_timeout=node_timeout,
-            connect_timeout=connect_timeout,
-            drift_factor=drift_factor,
-            retry_delay=retry_delay,
-            restart_guard=restart_guard,
-            key_prefix=key_prefix,
-            holder=holder,
-            keep=keep,
-            credentials=credentials,
-            **unknown,
-        )
         self._native = _quorlock.Client(nodes, options)
 
     @classmethod
@@ -232,7 +122,7 @@ class Client:
             return cls([node.bare_url for node in nodes], **options)
         if not any(node.is_asked for node in nodes):
             return cls([node.url for node in nodes], **options)
-        asked: dict[str, Callable[[], _Login | Awaitable[_Login]]] = {}
+        asked: dict[str, Callable[[], Login | Awaitable[Login]]] = {}
         options["credentials"] = lambda address: asked[address]()
         client = cls([node.bare_url for node in nodes], **options)
         # Nothing is asked before the first connection.
@@ -253,14 +143,7 @@ class Client:
     def lock(
         self,
         *resources: str | Callable[..., str | Sequence[str]],
-        ttl: Duration = CLIENT,
-        wait: Duration | None = CLIENT,
-        auto_extend: bool = CLIENT,
-        max_hold: Duration | None = CLIENT,
-        holder: str | None = CLIENT,
-        keep: Duration | None = CLIENT,
-        mode: Mode | Mapping[str, Mode] = "exclusive",
-        **unknown: Never,
+        **options: Unpack[LockOptions],
     ) -> Lock | LockDecorator:
         """Returns the lock on 1 to 64 resources, to be used with `with`, `async with`, `acquire` or
         as a decorator. Does not acquire it.
@@ -297,16 +180,6 @@ class Client:
         Raises ConfigError if there is no resource, if one is empty, longer than 8,192 bytes or
         given twice, or for an invalid option.
         """
-        options = given(
-            ttl=ttl,
-            wait=wait,
-            auto_extend=auto_extend,
-            max_hold=max_hold,
-            holder=holder,
-            keep=keep,
-            mode=mode,
-            **unknown,
-        )
 
         def lock(named: tuple[object, ...]) -> Lock:
             return Lock(self._native, cast("tuple[str, ...]", named), options)
@@ -331,15 +204,7 @@ class Client:
         self,
         resource: str | Callable[..., str],
         *misplaced: Never,
-        limit: int = REQUIRED,
-        permits: int = 1,
-        ttl: Duration = CLIENT,
-        wait: Duration | None = CLIENT,
-        auto_extend: bool = CLIENT,
-        max_hold: Duration | None = CLIENT,
-        holder: str | None = CLIENT,
-        keep: Duration | None = CLIENT,
-        **unknown: Never,
+        **options: Unpack[SemaphoreOptions],
     ) -> Semaphore | LockDecorator:
         """Returns the semaphore of a resource, to be used with `with`, `async with`, `acquire` or
         as a decorator. At most `limit` permits of the resource are held at the same time, by all
@@ -353,7 +218,8 @@ class Client:
 
         - `limit`: the largest number of permits that are held at the same time. 1 to 1,024. All
           clients should use the same limit; while they differ, the largest is in force.
-        - `permits`: the number of permits that each acquire gets, all or none. 1 to the limit.
+        - `permits`: the number of permits that each acquire gets, all or none. 1 to the limit; 1 by
+          default.
 
         The other options are those of `lock`, by default those of the client; `wait` is the maximum
         time that an acquire waits while others hold too many permits.
@@ -362,38 +228,19 @@ class Client:
         """
         if misplaced:
             raise ConfigError(_misplaced(misplaced[0]))
-        if limit is REQUIRED:
+        if "limit" not in options:
             raise ConfigError(
                 "limit must be a whole number from 1 to 1024, and is missing: write limit=10"
             )
-        options = given(
-            permits=permits,
-            ttl=ttl,
-            wait=wait,
-            auto_extend=auto_extend,
-            max_hold=max_hold,
-            holder=holder,
-            keep=keep,
-            **unknown,
-        )
+        limit = options["limit"]
+        others = {name: value for name, value in options.items() if name != "limit"}
 
         def semaphore(named: object) -> Semaphore:
-            return Semaphore(self._native, cast("str", named), limit, options)
+            return Semaphore(self._native, cast("str", named), limit, others)
 
         return LockDecorator(resource, semaphore) if callable(resource) else semaphore(resource)
 
-    def adopt(
-        self,
-        text: str,
-        *,
-        ttl: Duration = CLIENT,
-        wait: Duration | None = CLIENT,
-        auto_extend: bool = CLIENT,
-        max_hold: Duration | None = CLIENT,
-        holder: str | None = CLIENT,
-        keep: Duration | None = CLIENT,
-        **unknown: Never,
-    ) -> Lease:
+    def adopt(self, text: str, **options: Unpack[AcquireOptions]) -> Lease:
         """Adopts a lease that its holder has detached: see `Lease.detach`, whose result is `text`.
         Returns a new lease of the same resources, with a larger fence. At most one adopter wins.
 
@@ -407,53 +254,14 @@ class Client:
         another version of quorlock, or of other nodes or another `key_prefix`, or for an invalid
         option, and ClosedError if the client is closed.
         """
-        options = given(
-            ttl=ttl,
-            wait=wait,
-            auto_extend=auto_extend,
-            max_hold=max_hold,
-            holder=holder,
-            keep=keep,
-            **unknown,
-        )
         return Lease(self._native.adopt(text, options).wait())
 
-    async def adopt_async(
-        self,
-        text: str,
-        *,
-        ttl: Duration = CLIENT,
-        wait: Duration | None = CLIENT,
-        auto_extend: bool = CLIENT,
-        max_hold: Duration | None = CLIENT,
-        holder: str | None = CLIENT,
-        keep: Duration | None = CLIENT,
-        **unknown: Never,
-    ) -> Lease:
+    async def adopt_async(self, text: str, **options: Unpack[AcquireOptions]) -> Lease:
         """The async form of `adopt`. If it is cancelled, others can adopt the lease, unless it
         was adopted at that moment; it is then released."""
-        options = given(
-            ttl=ttl,
-            wait=wait,
-            auto_extend=auto_extend,
-            max_hold=max_hold,
-            holder=holder,
-            keep=keep,
-            **unknown,
-        )
         return Lease(await result(self._native.adopt(text, options)))
 
-    def elect(
-        self,
-        resource: str,
-        *,
-        ttl: Duration = CLIENT,
-        auto_extend: bool = CLIENT,
-        max_hold: Duration | None = None,
-        holder: str | None = CLIENT,
-        keep: Duration | None = CLIENT,
-        **unknown: Never,
-    ) -> Election:
+    def elect(self, resource: str, **options: Unpack[LeaseOptions]) -> Election:
         """Returns a candidate for the leader of a resource. The leader is the holder of the lock on
         the resource; candidates wait for it without a limit. Does not campaign: see `Election.run`
         and `Election.run_async`.
@@ -465,14 +273,6 @@ class Client:
 
         Raises ConfigError for an invalid resource or option.
         """
-        options = given(
-            ttl=ttl,
-            auto_extend=auto_extend,
-            max_hold=max_hold,
-            holder=holder,
-            keep=keep,
-            **unknown,
-        )
         return Election(self._native.elect(resource, options))
 
     def watch(self, resource: str) -> Watch:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Never, TypeAlias
 from urllib.parse import quote
 
 from ._errors import ConfigError
+from ._options import Login
 
-_Login: TypeAlias = tuple[str | None, str]
-_Ask: TypeAlias = Callable[[], _Login | Awaitable[_Login]]
+_Ask: TypeAlias = Callable[[], Login | Awaitable[Login]]
 
 _LIBRARIES = ("redis", "redis.asyncio", "valkey", "valkey.asyncio")
 """The modules with the client classes. In all of them, these are `Redis` and `RedisCluster`."""
@@ -169,7 +169,7 @@ class _Settings:
         return quote(self.text(what, os.fspath(path) if isinstance(path, os.PathLike) else path))
 
     @property
-    def login(self) -> _Login | None:
+    def login(self) -> Login | None:
         """The user and the password; None if neither is set."""
         user, password = self["username"], self["password"]
         if not user and not password:
@@ -182,7 +182,7 @@ class _Settings:
         """The credential provider, or None."""
         return self["credential_provider"]
 
-    def ask(self) -> _Login | Awaitable[_Login]:
+    def ask(self) -> Login | Awaitable[Login]:
         """Returns the login for a new connection, which a provider may return later."""
         provider = self.provider
         if provider is None:
@@ -195,13 +195,13 @@ class _Settings:
             return _later(provider.get_credentials_async())
 
 
-def _login(credentials: tuple[Any, ...]) -> _Login:
+def _login(credentials: tuple[Any, ...]) -> Login:
     """Returns the user and the password that a provider returned: both, or the password alone."""
     *user, password = (part.decode() if isinstance(part, bytes) else part for part in credentials)
     return (user[0] if user and user[0] else None), password
 
 
-async def _later(credentials: Awaitable[tuple[Any, ...]]) -> _Login:
+async def _later(credentials: Awaitable[tuple[Any, ...]]) -> Login:
     return _login(await credentials)
 
 

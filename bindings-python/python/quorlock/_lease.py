@@ -2,27 +2,20 @@
 
 from collections.abc import Callable
 from contextvars import copy_context
-from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from . import _quorlock, _warnings
 from ._async import current, library, result
 from ._errors import LeaseDroppedWarning, LeaseLostError
 from ._interrupts import interrupted_only_where_it_waits
-from ._options import LOCK
+from ._options import LOCK, Duration, Mode
 
 # Imported here, not on first use: a child that is forked during an import would wait forever.
 from ._scope import Scope, entered
 
 if TYPE_CHECKING:
     from ._quorlock import Pending
-
-Duration = float | timedelta
-"""Seconds, or a `timedelta`."""
-
-Mode = Literal["exclusive", "shared"]
-"""How a lock holds a resource: alone, or together with others in shared mode."""
 
 
 class Lease(_quorlock.LeaseBlock):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, cast
 from . import _quorlock
 from ._async import result
 from ._interrupts import interrupted_only_where_it_waits
-from ._lease import Duration, Lease
-from ._options import LOCK, given
+from ._lease import Lease
+from ._options import LOCK, Duration, given
 from ._quorlock import Lease as NativeLease
 
 # Imported here, not on first use: a child that is forked during an import would wait forever.

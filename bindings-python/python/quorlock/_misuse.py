@@ -5,6 +5,8 @@
 
 from typing import TYPE_CHECKING
 
+from ._options import LockOptions
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -27,10 +29,6 @@ _ARGUMENTS = {
     "token": "leave it out, because each lease has a token of its own",
 }
 """Arguments of `acquire` in other libraries."""
-
-_OF_LOCK = {"ttl", "auto_extend", "max_hold", "holder", "keep", "mode"}
-"""Options of the lock or the semaphore, which `acquire` does not take."""
-
 
 _FRAMEWORKS = {
     "apply_async": "a Celery task",
@@ -94,7 +92,7 @@ def wrong_arguments(
         forms = " or ".join(f"`acquire({name}={shown})`" for name in names)
         return TypeError(f"acquire() takes its arguments by name: write {forms}")
     name = "blocking" if given else next(iter(named))
-    if name in _OF_LOCK:
+    if name in LockOptions.__annotations__:
         hint = f"it is an option of the lock: write `client.lock(…, {name}=…)`"
     else:
         hint = _ARGUMENTS.get(name, f"it can be {', '.join(names)}")

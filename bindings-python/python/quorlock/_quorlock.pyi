@@ -11,7 +11,7 @@ from typing_extensions import disjoint_base
 import quorlock
 
 from ._errors import LeaseLostError, NodeReport
-from ._lease import Duration, Mode
+from ._options import Duration, Mode
 from ._scope import Scope
 
 _T = TypeVar("_T", covariant=True)

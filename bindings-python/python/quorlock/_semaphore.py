@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Never
 
 from . import _quorlock
 from ._async import result
-from ._lease import Duration, Lease
+from ._lease import Lease
 from ._lock import Acquirable
-from ._options import SEMAPHORE
+from ._options import SEMAPHORE, Duration
 
 if TYPE_CHECKING:
     from ._reports import SemaphoreStatus

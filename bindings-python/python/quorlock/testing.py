@@ -15,9 +15,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self, Unpack
 
-from ._client import Client, ClientOptions, LockOptions
+from ._client import Client
 from ._errors import ConfigError
-from ._lease import Duration, Lease
+from ._lease import Lease
+from ._options import ClientOptions, Duration, LockOptions
 from ._quorlock import TestNodes
 
 __all__ = ["Node", "Nodes"]
