@@ -197,7 +197,8 @@ impl Worker {
         done
     }
 
-    /// A lease cannot be adopted if another client was faster, or if it has expired.
+    /// Records that an acquire or an adoption has failed. An adoption fails with `LeaseLost` if another client was
+    /// faster, or if the lease has expired.
     fn failed(&self, ask: u64, giver: &Value, error: &Error) {
         let is_expected = match error.code() {
             ErrorCode::Timeout | ErrorCode::NoQuorum => true,
@@ -211,7 +212,7 @@ impl Worker {
         }));
     }
 
-    /// Detaches the lease, sometimes, and leaves it at the register. Returns whether it did.
+    /// Sometimes detaches the lease and offers its text at the register. Returns whether the lease was detached.
     fn hand_over(&self, lease: &Lease, register: &mut Register) -> bool {
         if !self.happens("detaching") {
             return false;
@@ -245,7 +246,7 @@ impl Worker {
         }
     }
 
-    /// Reads all resources, pauses, and writes those that the lease holds exclusively.
+    /// Reads all resources of the lease, pauses, and writes those that the lease holds exclusively.
     fn write(&self, lease: &Lease, register: &mut Register) {
         let fences: Vec<_> = lease.fences().collect();
         let values: Vec<_> =
@@ -260,7 +261,7 @@ impl Worker {
         }
     }
 
-    /// Changes the mode of the lease, sometimes. Returns the lease to go on with.
+    /// Sometimes changes the mode of the lease. Returns the lease that the caller holds from then on.
     fn change(&self, lease: Lease, register: &mut Register, extended: bool) -> Lease {
         if !self.happens("changing") {
             return lease;
@@ -301,7 +302,8 @@ impl Worker {
         lease
     }
 
-    /// Campaigns for the leader again and again. A leader ends its term, or hands it over by name.
+    /// Campaigns in the election again and again. A leader either ends its term or hands its lease over to a client by
+    /// name.
     fn lead(&self) {
         let name = self.settings["name"].as_str().unwrap();
         let leader = self.settings["leader"].as_str().unwrap();

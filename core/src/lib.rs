@@ -4,16 +4,16 @@
 //!
 //! Start with [`Client`]. [`protocol`] re-exports the lock protocol itself, which does no IO.
 //!
-//! This file declares the modules and re-exports the public items; it defines nothing. The modules
-//! form layers, and each imports only those before it: `error`, `runtime`, `config`, `command`,
+//! This file declares the modules and re-exports the public items; it defines nothing. The modules form layers. Each
+//! module imports only modules that come before it in this list: `error`, `runtime`, `config`, `wire`, `memory`,
 //! `telemetry`, `transport`, `node`, `doctor`, `lock`, `client`, `testing`.
 
 mod client;
-mod command;
 mod config;
 mod doctor;
 mod error;
 mod lock;
+mod memory;
 mod node;
 mod runtime;
 mod telemetry;
@@ -22,6 +22,7 @@ mod telemetry;
 #[doc(hidden)]
 pub mod testing;
 mod transport;
+mod wire;
 
 #[doc(inline)]
 pub use quorlock_protocol as protocol;
@@ -35,7 +36,6 @@ pub use client::status::{NodeStatus, Reader, State, Status};
 pub use client::test_nodes::{FastForward, TestNodes};
 pub use client::watch::{Leader, Watch};
 pub use client::{Client, ClientBuilder};
-pub use command::memory_node::Fault;
 pub use config::credentials::{Credentials, CredentialsRequest};
 pub use config::duration::parse_duration;
 pub use config::mode::Mode;
@@ -49,10 +49,11 @@ pub use config::value::{Dialect, OptionValue};
 pub use doctor::{Diagnosis, Finding, Level, NodeDiagnosis, Permission, Setting};
 pub use error::printable::{printable, printable_json};
 pub use error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
-pub use lock::detach::Detached;
+pub use lock::claim::detach::Detached;
 pub use lock::lease::Lease;
-pub use lock::owner::Owner;
+pub use lock::lease::owner::Owner;
 pub use lock::renewer::release_all;
+pub use memory::node::Fault;
 pub use runtime::fork::PerProcess;
 pub use runtime::{Operation, Pending};
 pub use telemetry::histogram::Histogram;

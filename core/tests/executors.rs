@@ -21,12 +21,13 @@ fn client(servers: &Servers) -> Client {
     builder.node_timeout(Duration::from_secs(5)).wait(TIMEOUT).build().unwrap()
 }
 
-/// Acquires a lock, is refused, waits for the lock as a second client, loses it, and closes the clients.
+/// Acquires a lock. The other client is refused, then waits for the lock, acquires it and loses it. Closes both
+/// clients.
 async fn use_locks(client: Client, other: Client) {
     let first = client.lock("r").acquire().await.unwrap();
     let refused = other.lock("r").wait(Duration::ZERO).acquire().await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::Timeout);
-    // Starts at once, without being polled.
+    // The acquire starts at once, without being polled.
     let waiting = other.lock("r").acquire();
     assert!(first.release().await);
     let second = waiting.await.unwrap();
@@ -48,7 +49,7 @@ fn work(servers: &Servers) -> impl Future<Output = ()> + Send + 'static {
 #[test]
 fn locks_work_on_the_current_thread_of_tokio() {
     let servers = Servers::start(3);
-    // Neither IO nor time of tokio is enabled: the client uses a runtime of its own.
+    // This runtime enables neither tokio's IO nor its timers, because the client uses a runtime of its own.
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work(&servers));
 }
 

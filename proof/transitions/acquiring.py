@@ -29,7 +29,7 @@ def begin_round(s: State, attempt: Term) -> Step:
     An upgrade's TRANSFER may be sent while the lease that it upgrades is valid.
 
     Rule: core/protocol/src/round.rs new, core/protocol/src/slots.rs choose,
-    core/src/command/keys.rs permit
+    core/src/wire/keys.rs permit
     """
     takes_over = either(s.adopter(attempt), s.upgrader(attempt))
     conditions = {

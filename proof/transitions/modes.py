@@ -23,7 +23,7 @@ def begin_downgrade(s: State, attempt: Term) -> Step:
     """The holder of a valid lease takes it as shared. From now on, DOWNGRADE can arrive at any
     node, at any time, or never.
 
-    Rule: core/src/lock/held.rs begin_downgrade
+    Rule: core/src/lock/claim/held.rs begin_downgrade
     """
     conditions = {"the lease is valid": s.valid(attempt)}
     return Step(conditions, s.but(downgraded=changed(s.downgraded, (attempt,), True)))

@@ -12,7 +12,7 @@ def finish(s: State, attempt: Term) -> Step:
     """A client gives up a round or a lease, for any reason: released, lost, cancelled, closed.
 
     Rule: core/protocol/src/round.rs lose, core/protocol/src/round.rs abandon,
-        core/protocol/src/lease.rs finish
+        core/protocol/src/lease.rs finish, core/protocol/src/claim.rs undo
     """
     conditions = {"the round has begun": s.sent(attempt)}
     return Step(conditions, s.but(over=changed(s.over, (attempt,), True)))

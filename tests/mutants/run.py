@@ -46,7 +46,7 @@ CHECKS = {
 MODELLED = "core/protocol/"
 """The sources that the model runs."""
 
-REAL_SERVERS_ONLY = tuple(f"core/src/command/{name}" for name in ("script", "wire", "parse"))
+REAL_SERVERS_ONLY = tuple(f"core/src/wire/{name}" for name in ("script", "commands", "parse"))
 """Sources that neither the model nor the simulation runs."""
 
 ENVIRONMENT = {

@@ -25,7 +25,7 @@ pub struct NodeClocks {
 }
 
 impl NodeClocks {
-    /// Creates the clocks of `nodes` nodes, none of them read yet.
+    /// Creates the state for `nodes` nodes, with no reading yet.
     pub fn new(nodes: usize) -> Self {
         Self { read: vec![None; nodes] }
     }
@@ -33,9 +33,9 @@ impl NodeClocks {
     /// Records a reading of a node's clock: `micros` since the Unix epoch, in an answer that arrived at
     /// `now`.
     ///
-    /// A reading is a little too low, because the clock went on while the answer travelled. If an earlier
-    /// reading, less than 100 ms old, implies a later time at `now`, its answer travelled faster. The
-    /// earlier reading is then more accurate and is kept.
+    /// A reading is a little too low, because the clock went on while the answer travelled. If an earlier reading, less
+    /// than 100 ms old, implies a later time at `now`, then the earlier answer travelled faster. The earlier reading is
+    /// therefore more accurate, and is kept.
     ///
     /// # Panics
     ///
@@ -49,8 +49,8 @@ impl NodeClocks {
         }
     }
 
-    /// Returns the median of the nodes' clocks at `moment`, in microseconds since the Unix epoch, from 1
-    /// to [`FENCE_LIMIT`] − 1. `None` until a first clock is read.
+    /// Returns the median of the nodes' clocks at `moment`, in microseconds since the Unix epoch, from 1 to
+    /// [`FENCE_LIMIT`] − 1. `None` if no clock has been read yet.
     pub fn at(&self, moment: Moment) -> Option<u64> {
         let mut times = [0; MAX_NODES];
         let mut count = 0;
@@ -64,7 +64,7 @@ impl NodeClocks {
     }
 }
 
-/// Returns the time that a clock shows at `moment` if it showed `micros` at `seen`.
+/// Returns the time that a clock shows at `moment` if the clock showed `micros` at `seen`.
 fn shown((seen, micros): (Moment, u64), moment: Moment) -> u64 {
     let later = micros.saturating_add(microseconds(moment.since(seen)));
     later.saturating_sub(microseconds(seen.since(moment)))

@@ -1,16 +1,17 @@
 //! Fencing tokens: numbers that grow with every lease of a resource.
 //!
-//! A node keeps a counter per resource: the last fence it granted. An ACQUIRE carries a *proposal*, the
-//! same for all nodes: the median of the nodes' clocks in microseconds, as the client knows them. A
-//! node grants the larger of its counter plus one and a *floor*. The floor is the proposal if that is
-//! within [`FENCE_WINDOW`] of the node's own clock, else the node's own clock. Normally all answers are
-//! equal, so a majority already stores the fence. If they differ, the largest fence is written back to
-//! a majority (RAISE) before the lease is returned, so every later winner meets a node that stores it.
+//! A node keeps a counter per resource: the last fence that it granted. An ACQUIRE carries a *proposal*, the same for
+//! all nodes: the median of the nodes' clocks in microseconds, as far as the client knows these clocks. A node grants
+//! the larger of two numbers: its counter plus one, and a *floor*. The floor is the proposal if the proposal is within
+//! [`FENCE_WINDOW`] of the node's own clock, else the node's own clock. Normally all nodes grant the same fence, so a
+//! majority already stores it. If the fences differ, the client writes the largest one back to a majority (RAISE)
+//! before it returns the lease. Majorities overlap, so every later winner gets a grant from a node that stores that
+//! fence.
 //!
 //! Clients' clocks are not used, so a client whose clock is far ahead cannot exhaust the fences. A node
-//! forgets a counter only when its own clock has passed it ([`fence_memory`]). Every later floor is then
-//! larger, so forgetting is safe. Fences can repeat or decrease in two cases only, which the documentation
-//! names:
+//! forgets a counter only long after its own clock has passed the counter ([`fence_memory`]). Every later floor is
+//! then larger than the counter, so forgetting is safe. Fences can repeat or decrease in two cases only, which the
+//! documentation names:
 //!
 //! - A node's clock is set back by more than [`FENCE_MEMORY`] − 2 × [`FENCE_WINDOW`]. (The forgotten fence
 //!   may have been a window ahead of the clock, and the next floor may be a window behind.)
@@ -24,7 +25,7 @@
 use crate::quorum::{NodeSet, Quorum};
 use core::time::Duration;
 
-/// Exclusive upper limit of fences: 2^53. Below it, integers are exact in every language's numbers.
+/// Exclusive upper limit of fences: 2^53. Every language's number type represents integers below this limit exactly.
 /// The wall clock in microseconds reaches it in the year 2255.
 pub const FENCE_LIMIT: u64 = 1 << 53;
 
@@ -35,8 +36,8 @@ pub const FENCE_WINDOW: Duration = Duration::from_secs(2);
 /// The time for which a node keeps its fence counter, in addition to the ttl of the last lease.
 pub const FENCE_MEMORY: Duration = Duration::from_secs(60);
 
-/// Returns the fence that a node grants: above `last` and below [`FENCE_LIMIT`]. `None` if that range
-/// is empty; the node must then refuse the request.
+/// Returns the fence that a node grants: larger than `last` and below [`FENCE_LIMIT`]. `None` if the fence would reach
+/// that limit; the node must then refuse the request.
 ///
 /// `last` is the node's counter, 0 if it has none. `proposal` and `node_clock` are microseconds since
 /// the Unix epoch. The ACQUIRE script computes the same on a server.
@@ -58,17 +59,17 @@ pub fn fence_memory(fence: u64, ttl: Duration, node_clock: u64) -> Duration {
     ttl.saturating_add(FENCE_MEMORY).saturating_add(lead)
 }
 
-/// The fence of a won round, computed from the fences of the counted grants.
+/// The fence of a round that a majority granted, and whether a majority stores it already.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Settlement {
     /// A majority already stores the fence.
     Stored(u64),
-    /// The fence must first be raised on the counted nodes.
+    /// The counted nodes must first store this fence (RAISE).
     Raise(u64),
 }
 
-/// Returns the largest fence in `grants` and whether a majority stores it. `grants` yields each counted
-/// node with the fence it granted.
+/// Returns the largest fence in `grants` and whether a majority stores it. `grants` yields each counted node with the
+/// fence that the node granted.
 pub(super) fn settle(
     quorum: Quorum,
     grants: impl Iterator<Item = (usize, u64)> + Clone,

@@ -1,8 +1,8 @@
-//! What the requests of one token have left on the nodes, or may yet leave there.
+//! The footprint of one token: the keys that its requests have left on the nodes, or may yet leave there.
 //!
-//! Owns which nodes may hold the token's keys, which of them have not answered a request that may still set the keys, and
-//! when the last key has expired. It sends nothing: the driver (`lock/held.rs` of the crate `quorlock`) and the model record
-//! what they send and what is answered. They ask where to release, and which nodes may not vote on an adoption.
+//! Records which nodes may hold the token's keys, which nodes may still set the keys because a request is unanswered,
+//! and when the last key has expired. [`Claim`](crate::Claim) reports each request and each answer to the footprint. It
+//! asks the footprint on which nodes to release the token, and which nodes may not vote on an adoption.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::round::Round;
@@ -10,36 +10,36 @@ use crate::term::Moment;
 
 /// The nodes that a token's requests have reached, or may still reach.
 ///
-/// `U` identifies an upgrade of the lease: whatever its GIVE BACK and RELEASE must name.
+/// `U` identifies an upgrade of the lease, and contains what GIVE BACK and RELEASE of that upgrade must name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint<U> {
-    /// The nodes that may hold the key because of the round.
+    /// The nodes that may hold the key, now or later, because of the round.
     round_holders: NodeSet,
-    /// The nodes that have not answered the round, and may still set the key.
+    /// The nodes that have not answered the request of the round, and may still set the key.
     unanswered: NodeSet,
-    /// The nodes that HEAL was sent to. They may hold the key, too.
+    /// The nodes to which HEAL was sent. They may hold the key, too.
     healed: NodeSet,
-    /// The later requests that a node may still apply, each with the node.
+    /// The requests after the round that a node may still apply, each with that node.
     open: Vec<(Sent<U>, usize)>,
     gone_by: Moment,
 }
 
-/// A request that sets keys, other than that of the round.
+/// A request that sets keys, other than the ACQUIRE or TRANSFER of the round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sent<U> {
     Heal,
-    /// Of an upgrade that failed.
+    /// GIVE BACK of an upgrade that failed.
     GiveBack(U),
 }
 
 impl<U: Clone + PartialEq> Footprint<U> {
-    /// The footprint of a round. Its last key has expired at `gone_by`.
+    /// Creates the footprint of a round whose last key has expired at `gone_by`.
     pub fn new(round: &Round, gone_by: Moment) -> Self {
         Self::with(round.holders(), round.unanswered(), gone_by)
     }
 
-    /// The footprint of a lease that another process has acquired. `holders` may hold its key, and `unanswered` may still
-    /// set it.
+    /// Creates the footprint of a lease that another process has acquired. The nodes in `holders` may hold the lease's
+    /// key, and the nodes in `unanswered` may still set it.
     pub fn with(holders: NodeSet, unanswered: NodeSet, gone_by: Moment) -> Self {
         Self {
             round_holders: holders,
@@ -56,7 +56,7 @@ impl<U: Clone + PartialEq> Footprint<U> {
         self.unanswered = round.unanswered();
     }
 
-    /// Records that a request is sent that may set keys which expire at `gone_by`.
+    /// Records that a request may set keys, and that these keys have expired by `gone_by`.
     pub fn set_keys_until(&mut self, gone_by: Moment) {
         self.gone_by = self.gone_by.max(gone_by);
     }
@@ -67,11 +67,9 @@ impl<U: Clone + PartialEq> Footprint<U> {
         self.open.push((Sent::Heal, node));
     }
 
-    /// Records that a node cannot apply one of its HEALs any more.
+    /// Records that a HEAL to a node is no longer open: the node has answered it, or can no longer apply it.
     pub fn answered_heal(&mut self, node: usize) {
-        if let Some(position) = self.open.iter().position(|other| *other == (Sent::Heal, node)) {
-            self.open.remove(position);
-        }
+        self.answered(&(Sent::Heal, node));
     }
 
     /// Records that GIVE BACK of a failed upgrade is sent to `nodes`.
@@ -79,33 +77,44 @@ impl<U: Clone + PartialEq> Footprint<U> {
         self.open.extend(nodes.iter().map(|node| (Sent::GiveBack(upgrade.clone()), node)));
     }
 
-    /// Records that a node has answered GIVE BACK of this upgrade.
+    /// Records that a node has answered a GIVE BACK of this upgrade.
     pub fn answered_give_back(&mut self, upgrade: &U, node: usize) {
-        let answered = (Sent::GiveBack(upgrade.clone()), node);
-        self.open.retain(|other| *other != answered);
+        self.answered(&(Sent::GiveBack(upgrade.clone()), node));
     }
 
-    /// The nodes that may still set the key. They may not vote on an adoption: the key could come back after it was
-    /// transferred.
+    /// Removes one of the open requests that equal `request`. It does not matter which one.
+    fn answered(&mut self, request: &(Sent<U>, usize)) {
+        if let Some(position) = self.open.iter().position(|open| open == request) {
+            self.open.remove(position);
+        }
+    }
+
+    /// Whether any node may still apply GIVE BACK of a failed upgrade.
+    pub fn gives_back(&self) -> bool {
+        self.open.iter().any(|(sent, _)| matches!(sent, Sent::GiveBack(_)))
+    }
+
+    /// The nodes that may still set the key. They may not vote on an adoption: the key of this lease could come back on
+    /// such a node after the node has transferred the key to the adopter.
     pub fn silent(&self) -> NodeSet {
         self.unanswered.iter().chain(self.open.iter().map(|(_, node)| *node)).collect()
     }
 
-    /// The nodes that may hold the key: repeat RELEASE there until it is answered.
+    /// The nodes that may hold the key. Repeat RELEASE on each of them until the node answers.
     pub fn holders(&self) -> NodeSet {
         self.round_holders.iter().chain(self.healed.iter()).collect()
     }
 
-    /// The nodes that may still hold the key of the lease that this one was adopted from or has upgraded. An answered grant
-    /// has taken its place.
+    /// The nodes that may still hold the key of the giver. The giver is the lease that this lease was adopted from, or
+    /// that it has upgraded. On a node that has granted this lease, the key of this lease has replaced the giver's key.
     pub fn may_hold_giver(&self, quorum: Quorum) -> NodeSet {
         let is_taken =
             |node: &usize| self.round_holders.contains(*node) && !self.unanswered.contains(*node);
         quorum.all().iter().filter(|node| !is_taken(node)).collect()
     }
 
-    /// Returns each failed upgrade whose keys a node may still give back, with the node. Release the upgrade there, and
-    /// then the lease.
+    /// Removes and returns the open GIVE BACKs: each failed upgrade, with a node that may still apply its GIVE BACK. On
+    /// that node, release the token of the upgrade first, and then the token of the lease.
     pub fn take_upgrades(&mut self) -> Vec<(U, usize)> {
         let mut upgrades = Vec::new();
         for (sent, node) in core::mem::take(&mut self.open) {
@@ -117,7 +126,7 @@ impl<U: Clone + PartialEq> Footprint<U> {
         upgrades
     }
 
-    /// When the last key has expired on the nodes, even if no further request reaches them.
+    /// The moment by which the last key has expired on every node, even if no RELEASE reaches the nodes.
     pub fn gone_by(&self) -> Moment {
         self.gone_by
     }
@@ -125,7 +134,8 @@ impl<U: Clone + PartialEq> Footprint<U> {
 
 #[cfg(test)]
 impl<U: Clone> Footprint<U> {
-    /// What a node has not answered: whether the round, how many HEALs, and which failed upgrades.
+    /// What a node has not answered yet: whether the request of the round is open, how many HEALs are open, and the
+    /// failed upgrades whose GIVE BACK is open.
     pub(crate) fn open(&self, node: usize) -> (bool, usize, Vec<U>) {
         let open = || self.open.iter().filter(|(_, other)| *other == node);
         let heals = open().filter(|(sent, _)| matches!(sent, Sent::Heal)).count();

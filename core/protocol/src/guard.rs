@@ -1,9 +1,9 @@
 //! The restart guard: decides whether a node has been up for long enough for its votes to count.
 //!
-//! A node that restarts may have forgotten what it granted. The Redlock specification asks operators
-//! to keep it down until the forgotten leases have expired ("delayed restarts"). The guard instead
-//! ignores its votes for that time. The node still gets all requests. The client's nodes (`node/` of the
-//! crate `quorlock`) and the model use this module.
+//! A node that restarts may have forgotten which leases it granted. The Redlock specification asks operators to keep
+//! such a node down until the forgotten leases have expired ("delayed restarts"). The guard instead ignores the node's
+//! votes for that time. The node still gets all requests. The modules in `node/` of the crate `quorlock` and the model
+//! use this module.
 
 use crate::round::Vote;
 use crate::tally::Answer;
@@ -19,7 +19,7 @@ const NEVER: Moment = Moment::from_origin(Duration::MAX);
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(test, derive(Hash))]
 pub struct Guard {
-    /// The longest lease that the node may have forgotten.
+    /// The term of the longest lease that the node may have forgotten.
     term: Term,
     /// The identity of the node's memory as last reported: it changes with a restart or a failover.
     memory: Option<String>,
@@ -33,20 +33,20 @@ impl Guard {
         Self { term, memory: None, counts_from: NEVER }
     }
 
-    /// Records an examination of the node, answered at `now`. `seen` is the identity of its memory and
-    /// its uptime, or `None` if the node does not report them. While the identity is unchanged, the
+    /// Records what an examination of the node found; the answer arrived at `now`. `seen` is the identity of the node's
+    /// memory and the node's uptime, or `None` if the node does not report them. While the identity is unchanged, the
     /// node has forgotten nothing.
     ///
-    /// Call it after every connect and reconnect, before any vote from the new connection is counted.
+    /// Call this after every connect and reconnect, before any vote from the new connection is counted.
     pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
         let age = match seen {
             Some((memory, _)) if self.memory.as_deref() == Some(memory) => return,
             // This client examines the node for the first time. The node has forgotten nothing since it
             // started, so its uptime shortens the guard.
             Some((_, uptime)) if self.counts_from == NEVER => uptime.saturating_sub(UPTIME_ERROR),
-            // The node restarted, failed over (perhaps just now), or does not report its identity. The
-            // uptime does not help: a promoted replica may have been up for long and still lack grants of
-            // its predecessor.
+            // The node restarted, failed over (perhaps just now), or does not report the identity of its memory. The
+            // uptime does not help: a promoted replica may have been up for a long time and still lack grants of its
+            // predecessor.
             _ => Duration::ZERO,
         };
         self.memory = seen.map(|(memory, _)| memory.to_owned());
@@ -82,9 +82,9 @@ impl Vote {
 }
 
 impl Answer {
-    /// Converts an answer to EXTEND of a node whose votes do not count. A confirmation becomes `Unknown`:
-    /// the node may have forgotten a grant to another client before the key was repaired. `No` stays `No`:
-    /// the key is missing, whatever the node has forgotten.
+    /// Converts an answer to EXTEND from a node whose votes do not count. A confirmation becomes `Unknown`: the node
+    /// may have granted the resource to another client, forgotten that grant, and then got this lease's key by a
+    /// repair. `No` stays `No`: the key is missing, whatever the node has forgotten.
     pub fn uncounted(self) -> Self {
         if self == Self::Yes { Self::Unknown } else { self }
     }

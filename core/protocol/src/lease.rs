@@ -1,7 +1,7 @@
 //! The lease of a won round: its validity, extension, repair and release.
 //!
-//! Owns the validity end; nothing else may declare a lease valid. The driver (`lock/held.rs` of the crate
-//! `quorlock`) and the model pass in the nodes' answers and send the requests that follow.
+//! Owns the validity end; nothing else may declare a lease valid. [`Claim`](crate::Claim) passes in the nodes'
+//! answers.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::tally::{Answer, Healed, Tally};
@@ -15,9 +15,9 @@ pub enum Ended {
     Expired,
     /// Its validity end passed after it had been extended up to its limit.
     AtLimit,
-    /// Too many nodes reported the key missing for a majority to hold it.
+    /// So many nodes reported the key missing that no majority can hold it.
     Taken,
-    /// Its client was closed while it was held.
+    /// Its client was closed while the lease was held.
     ClientClosed,
     /// Its holder released it.
     Released,
@@ -29,9 +29,9 @@ pub enum Ended {
 
 /// The validity of one lease.
 ///
-/// A lease is valid until the first of these: its validity end passes, too many nodes report the key
-/// missing for a majority to hold it, or it is released. Only a confirmed extension moves the
-/// validity end, and never beyond the limit. A lease that has ended never becomes valid again.
+/// A lease is valid until the first of these events: its validity end passes; so many nodes report the key missing that
+/// no majority can hold it; its holder releases, detaches or upgrades it; its client is closed. Only a confirmed
+/// extension moves the validity end, and never beyond the limit. A lease that has ended never becomes valid again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
     quorum: Quorum,
@@ -44,22 +44,22 @@ pub struct Lease {
     /// The nodes whose confirmations count. They hold the key and have not granted the resource to
     /// another client since this lease was won.
     sound: NodeSet,
-    /// Nodes that hold the key again but granted the resource to another client in the meantime. Until
-    /// they are [sound](Self::sound) again, they count against the lease.
+    /// Nodes that hold the key but may have granted the resource to another client since this lease was won. Until they
+    /// are [sound](Self::sound) again, they count against the lease.
     passed: NodeSet,
-    /// The number of upgrades that were begun. Answers to extensions that began before the last one do not count: a
-    /// node may have given the key to the new token since.
+    /// The number of upgrades begun so far. Answers to extensions that began before the latest upgrade do not count: a
+    /// node may have given the key to the upgrade's token since.
     upgrades: u32,
     /// Whether an upgrade is under way. Meanwhile, nothing extends, repairs or detaches the lease.
     is_upgrading: bool,
 }
 
 impl Lease {
-    /// Creates the lease of a won round with its fence, validity end and granting nodes
-    /// ([`Round::granted`](super::Round::granted)).
+    /// Creates the lease of a won round from the nodes that granted it ([`Round::granted`](super::Round::granted)), its
+    /// fence and its validity end.
     ///
-    /// No extension moves the end beyond `limit`; `None` means no limit. The Redlock specification asks
-    /// for a limit, so that a hung holder does not keep the lock for ever.
+    /// No extension moves the end beyond `limit`; `None` means no limit. The Redlock specification asks for a limit, so
+    /// that a holder that hangs does not keep the lock for ever.
     pub fn new(
         quorum: Quorum,
         granted: NodeSet,
@@ -81,15 +81,25 @@ impl Lease {
         }
     }
 
-    /// Creates the lease again in a process that did not win its round, from what the nodes answered to a
-    /// question sent at `sent`. `None` if too few of them still hold the key for a majority.
+    /// Returns the lease of the won round. `self` is the placeholder that was created before the round was won.
+    pub(crate) fn won(&self, granted: NodeSet, fence: u64, end: Moment) -> Self {
+        Self::new(self.quorum, granted, fence, end, self.limit)
+    }
+
+    pub(crate) fn quorum(&self) -> Quorum {
+        self.quorum
+    }
+
+    /// Recreates the lease in a process that did not win its round, from the nodes' answers to a query sent at `sent`.
+    /// `None` if the sound nodes that still hold the key are not a majority.
     ///
-    /// `sound` are the nodes that [counted](Self::sound) for the lease when its first process let it go, except those
-    /// that lack the key now. `left` has each node that holds the key, with the time until it expires there.
+    /// `sound` are the nodes that [counted](Self::sound) for the lease when the process that won it stopped managing
+    /// it, except those that lack the key now. `left` has each node that holds the key, with the time until the key
+    /// expires there.
     ///
-    /// Nobody may repair the lease after it was let go. Then a sound node that holds the key has held it all the
-    /// time, and granted the resource to nobody else; so a majority of them excludes all other clients until the
-    /// returned validity end, however long ago the lease was won.
+    /// Nobody may repair the lease after that process stopped managing it. So a sound node that still holds the key has
+    /// held it the whole time, and has granted the resource to nobody else. A majority of such nodes excludes all other
+    /// clients until the returned validity end, however long ago the lease was won.
     pub fn resume(
         quorum: Quorum,
         sound: NodeSet,
@@ -106,7 +116,8 @@ impl Lease {
         Some(Self::new(quorum, sound, fence, end, None))
     }
 
-    /// Records that `node` granted the lease's token after the round was won, with this fence.
+    /// Records a late grant: `node` granted the lease's token with this fence, but its answer arrived after the round
+    /// was won.
     pub fn granted(&mut self, node: usize, fence: u64) {
         // If the fence is larger than the lease's own, the node granted the resource to another client
         // before this request arrived. That may have happened after the round was won.
@@ -167,14 +178,15 @@ impl Lease {
         self.ended(now).is_none()
     }
 
-    /// Whether [`Lease::release`] or [`Lease::close`] was called, before or after the lease was lost, or
-    /// [`Lease::detach`] before that.
+    /// Whether the lease was given up, not only lost: by [`Lease::release`] or [`Lease::close`], which also give up a
+    /// lost lease, or by a successful [`Lease::detach`] or [`Lease::upgraded`].
     pub fn is_released(&self) -> bool {
         self.released
     }
 
     /// Begins an extension whose first EXTEND is sent at `sent` or later. `None` if the lease has ended, or if an
-    /// upgrade of it is under way: where a node has granted that, the refusal of EXTEND would count against the lease.
+    /// upgrade of it is under way: a node that has granted the upgrade refuses EXTEND, and that refusal would count
+    /// against the lease.
     ///
     /// Send EXTEND with the ttl of [`Extension::term`] to all nodes and pass their answers to
     /// [`Lease::extended`]. An extension never shortens the lease, just as EXTEND never shortens the life
@@ -188,8 +200,8 @@ impl Lease {
         Some(self.ask(term, end)).filter(|_| self.may_send(sent))
     }
 
-    /// Begins an extension that does not move the validity end: it only finds out which nodes hold the
-    /// key. `None` if the lease has ended, or if an upgrade of it is under way.
+    /// Begins an extension that does not move the validity end: it only finds out which nodes hold the key. `None` if
+    /// the lease has ended, or if an upgrade of the lease is under way.
     pub fn verify(&self, sent: Moment, term: Term) -> Option<Extension> {
         Some(self.ask(term.until(sent, self.end), self.end)).filter(|_| self.may_send(sent))
     }
@@ -211,17 +223,17 @@ impl Lease {
         }
     }
 
-    /// Records a node's answer to `extension`, received at `now`. Returns the result once it is decided.
+    /// Records a node's answer to `extension`, received at `now`. Returns the result once the extension is decided.
     /// Pass in later answers too: [`Extension::take_missing`] needs them.
     ///
-    /// A majority must confirm before the *old* validity end. A later confirmation would not break
-    /// exclusion, since the nodes that confirm hold the key from then on. But another client may have
-    /// held the resource in the meantime, with a larger fence: the lease would come back with a smaller one.
+    /// A majority must confirm before the *old* validity end. A later confirmation would not break exclusion, since the
+    /// nodes that confirm hold the key from then on. But another client may have held the resource in the meantime,
+    /// with a larger fence. This lease would then be valid again with the smaller fence.
     ///
-    /// Only *sound* nodes can confirm. A node that lost the key and was repaired may have granted the
-    /// resource to another client in between, and that client's lease may have begun and ended unnoticed. The
-    /// node counts again once a majority of sound nodes confirms an extension sent after the repair: that
-    /// proves that no other client had a majority.
+    /// Only *sound* nodes can confirm. A node that lost the key and was repaired may have granted the resource to
+    /// another client before the repair, and that client's lease may have begun and ended unnoticed. The node counts
+    /// again once a majority of sound nodes confirms an extension sent after the repair: that proves that no other
+    /// client had a majority.
     pub fn extended(
         &mut self,
         now: Moment,
@@ -250,7 +262,7 @@ impl Lease {
         extension.tally.is_complete(self.quorum).then_some(Extended::Undecided)
     }
 
-    /// Decides how a node's answer to EXTEND counts. Adds the node to `missing` if it needs HEAL.
+    /// Decides how a node's answer to EXTEND counts. Adds the node to `missing` if the node needs HEAL.
     fn weigh(&mut self, node: usize, answer: Answer, missing: &mut NodeSet) -> Answer {
         match answer {
             Answer::Yes if self.sound.contains(node) => Answer::Yes,
@@ -271,8 +283,8 @@ impl Lease {
         }
     }
 
-    /// Makes `nodes` count again after a majority confirmed. They held the key before the extension was
-    /// sent.
+    /// Makes those of `nodes` that are still `passed` count again, because a majority confirmed an extension. These
+    /// nodes held the key before that extension was sent.
     fn trust(&mut self, nodes: NodeSet) {
         for node in nodes.iter() {
             if self.passed.contains(node) {
@@ -282,8 +294,9 @@ impl Lease {
         }
     }
 
-    /// Returns the ttl for repairing a node that lacks the key (HEAL); `None` if the lease has ended, or if an
-    /// upgrade of it is under way. A repair needs no new majority: while the lease is valid, its majority excludes all other clients.
+    /// Returns the ttl of a HEAL, which repairs a node that lacks the key; `None` if the lease has ended, or if an
+    /// upgrade of it is under way. A repair needs no new majority: while the lease is valid, its majority excludes all
+    /// other clients.
     pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
         // A lease that was extended for longer than its term needs a larger allowance for drift.
         let longer = Term { ttl: Duration::MAX, ..term }.until(now, self.end);
@@ -303,23 +316,23 @@ impl Lease {
         self.finish(now, Ended::ClientClosed)
     }
 
-    /// Ends the lease for its holder, who hands it over: the nodes keep its keys for an adopter. Returns whether
-    /// it was valid, and no upgrade of it is under way; otherwise does nothing.
+    /// Ends the lease for its holder, who hands it over: the nodes keep its keys for an adopter. Returns `false` and
+    /// does nothing if the lease has ended or if an upgrade of it is under way.
     ///
-    /// Tell nobody the token before this returns. Send no HEAL after it: the key must not come back on a node that
-    /// has transferred it.
+    /// Tell nobody the token before this method returns. Send no HEAL afterwards: the key must not come back on a node
+    /// that has transferred it to an adopter.
     pub fn detach(&mut self, now: Moment) -> bool {
         !self.is_upgrading && self.give_up(now, Ended::Detached)
     }
 
-    /// Begins an upgrade: a [`Round`](crate::Round) of a new token, sent at `sent` or later, that takes the place of the
-    /// shared lease with TRANSFER. Returns whether the lease is valid and is not being upgraded already; otherwise do not
-    /// start the round.
+    /// Begins an upgrade of this shared lease: a [`Round`](crate::Round) with a new token, whose TRANSFER is sent at
+    /// `sent` or later. If the round is won, its lease takes the place of the shared lease. Returns `false` if the
+    /// lease has ended or is being upgraded already; then do not start the round.
     ///
-    /// Where the new token has the keys, the node keeps others out for the lease, too, and for at least as long as before:
-    /// neither TRANSFER nor GIVE BACK shortens the time of a key. So the upgrade does not change the validity end,
-    /// whatever becomes of it. If its round is lost, undo it with a GIVE BACK for the whole term, wherever the nodes may
-    /// have granted it, then call [`Lease::end_upgrade`].
+    /// A node that has granted the upgrade still keeps other clients out for the shared lease, for at least as long as
+    /// before: neither TRANSFER nor GIVE BACK shortens the life of a key. So the upgrade does not change the validity
+    /// end, whether it succeeds or fails. If the upgrade's round is lost, undo it with a GIVE BACK for the whole term
+    /// on every node that may have granted it. Then call [`Lease::end_upgrade`].
     pub fn begin_upgrade(&mut self, sent: Moment) -> bool {
         let may_begin = self.may_send(sent);
         if may_begin {
@@ -334,13 +347,14 @@ impl Lease {
         self.is_upgrading
     }
 
-    /// Ends an upgrade, whatever became of it.
+    /// Ends an upgrade, whether it succeeded or failed.
     pub fn end_upgrade(&mut self) {
         self.is_upgrading = false;
     }
 
-    /// Ends the shared lease for its holder, because the round of its upgrade was won. Returns whether it was valid;
-    /// otherwise does nothing, and the lease of that round must be released.
+    /// Ends the shared lease for its holder, because the round of its upgrade was won. Returns whether the shared lease
+    /// was valid. If it was not, does nothing, and the caller must give the upgrade's keys back
+    /// ([`Claim::refuse`](crate::Claim::refuse)).
     pub fn upgraded(&mut self, now: Moment) -> bool {
         self.give_up(now, Ended::Upgraded)
     }
@@ -361,9 +375,9 @@ impl Lease {
         Release { was_valid: ended.is_none(), tally: Tally::default() }
     }
 
-    /// Records a node's answer to `release`. Returns the result once it is decided: `true` if the lease
-    /// was valid when it was released and a majority confirms that it held the key until then. `false`
-    /// if the lease had ended before, or if too few nodes answered to confirm it.
+    /// Records a node's answer to `release`. Returns the result once the release is decided: `true` if the lease was
+    /// valid when it was released and a majority confirms that it held the lease's key until then. `false` if the lease
+    /// had ended before, or if no majority confirms this.
     pub fn released(&mut self, release: &mut Release, node: usize, answer: Answer) -> Option<bool> {
         let has_passed = answer == Answer::Yes && self.passed.contains(node);
         release.tally.add(node, if has_passed { Answer::No } else { answer });
@@ -392,6 +406,10 @@ impl core::hash::Hash for Lease {
 
 #[cfg(test)]
 impl Lease {
+    pub(crate) fn fence(&self) -> u64 {
+        self.fence
+    }
+
     /// Whether a node is sound, and whether it holds the key again without counting (`passed`).
     pub(crate) fn standing(&self, node: usize) -> (bool, bool) {
         (self.sound.contains(node), self.passed.contains(node))
@@ -404,9 +422,9 @@ pub enum Extended {
     /// A majority confirmed in time. The validity end has moved, unless the extension came from
     /// [`Lease::verify`].
     Confirmed,
-    /// The lease has ended: its end passed, it was released, or no majority can hold it.
+    /// The lease has ended: its validity end passed, it was released, or no majority can hold the key.
     Lost,
-    /// Too few answers. The lease is unchanged; the caller may begin another extension.
+    /// Too few answers that count. The lease is unchanged; the caller may begin another extension.
     Undecided,
 }
 
@@ -460,8 +478,8 @@ impl Release {
         self.was_valid
     }
 
-    /// Returns how long the nodes keep the keys if the holder asks for `term.ttl`; `None` if they delete them,
-    /// because the lease had ended before.
+    /// Returns how long the nodes keep the keys if the holder asks for `term.ttl`; `None` if the nodes delete the keys,
+    /// because the lease had ended before its release.
     pub fn keep(&self, now: Moment, term: Term) -> Option<Keep> {
         self.was_valid.then(|| Keep::new(term, now))
     }

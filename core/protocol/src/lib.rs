@@ -1,21 +1,21 @@
 //! The lock protocol: quorum, validity, fencing, waiting.
 //!
-//! This crate owns every decision of the protocol and is pure. It performs no IO, reads no clock and
-//! draws no random numbers: the caller passes in events, the current time and random values, and
-//! carries out the actions that are returned. The `lock` module of the crate `quorlock` (the driver),
-//! the simulation and the model checker run this same code, so what they prove holds for the shipped
-//! lock.
+//! This crate owns every decision of the protocol and is pure. It performs no IO, reads no clock and draws no random
+//! numbers: the caller passes in events, the current time and random values, and carries out the actions that this
+//! crate returns. The `lock` module of the crate `quorlock` (the driver), the simulation and the model checker run this
+//! same code, so what the simulation and the model checker show holds for the shipped lock.
 //!
+//! - [`Claim`] combines a round, its lease and its footprint. It decides which keys are deleted, when and where.
 //! - [`Round`] is one attempt to win a majority. It receives votes and returns the decision, the nodes to
 //!   send RAISE to, and the nodes to undo.
 //! - [`Lease`] is created from a won round. It decides validity, extension and release.
-//! - [`Footprint`] knows what a lease has left on the nodes, or may yet leave there.
+//! - [`Footprint`] records which nodes may hold the keys of a lease, now or later.
 //! - [`Upkeep`] decides when to renew a lease.
-//! - [`Guard`] decides whether the votes of a node that may have restarted count.
-//! - [`AdoptionTally`] decides whether a lease that its holder gave up can still be adopted.
-//! - [`next_leader`] decides whom an observer of an election may report.
+//! - [`Guard`] decides whether to count the votes of a node that may have restarted.
+//! - [`AdoptionTally`] decides whether a lease that its holder detached can still be adopted.
+//! - [`next_leader`] decides which leader an observer of an election may report.
 //! - [`Waiting`] decides when to try again after a lost round, and when to give up.
-//! - [`NodeClocks`] estimates the time by the nodes' clocks, for fence proposals and tickets.
+//! - [`NodeClocks`] estimates the time from the nodes' clocks, for fence proposals and tickets.
 //! - [`Line`] orders the waiters of one client; [`Calls`] collects the notifications that a waiter
 //!   gets from nodes. Neither grants anything.
 //! - [`Slots`] decides which permits of a semaphore a client tries.
@@ -24,6 +24,7 @@
 //! The algorithm is Redlock, from the page "Distributed Locks with Redis" of the Redis documentation. This
 //! crate adds what that page leaves open: fencing tokens, unknown votes, late votes.
 
+mod claim;
 mod clocks;
 mod fence;
 mod footprint;
@@ -46,6 +47,7 @@ mod transfer;
 mod turns;
 mod waiting;
 
+pub use claim::{Claim, Commands, Origin, StoredToken, Undetachable, Unresumable};
 pub use clocks::NodeClocks;
 pub use fence::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, fence_memory, next_fence};
 pub use footprint::Footprint;

@@ -1,8 +1,8 @@
-//! The local wait queue: the waiters of one client, in FIFO order for the same resources.
+//! The local wait queue: the waiters of one client, in FIFO order among those for the same resources.
 //!
-//! Of the waiters for the same resources, only the first contends on the network. So any number of
-//! local waiters costs the nodes no more than one. The driver calls this module (`lock/waiters.rs` of the
-//! crate `quorlock`). It does not wake waiters: the caller notifies the one that [`Line::leave`] returns.
+//! Of the waiters for the same resources, only the first contends on the network. So any number of local waiters costs
+//! the nodes no more than one waiter does. The driver calls this module (`lock/waiting/waiters.rs` of the crate
+//! `quorlock`). This module does not wake waiters: the caller notifies the waiter that [`Line::leave`] returns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -22,8 +22,8 @@ impl<R, W> Default for Line<R, W> {
 }
 
 impl<R: Clone + Eq + Hash, W> Line<R, W> {
-    /// Adds a waiter at the end. Returns its number, unique within this queue, and whether it is first.
-    /// The first waiter may contend immediately.
+    /// Adds a waiter at the end of the queue for `resource`. Returns the waiter's number, unique in this `Line`, and
+    /// whether the waiter is first. The first waiter may contend immediately.
     pub fn join(&mut self, resource: &R, waiter: W) -> (u64, bool) {
         self.last += 1;
         let waiters = self.waiters.entry(resource.clone()).or_default();
@@ -31,8 +31,8 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         (self.last, waiters.len() == 1)
     }
 
-    /// Removes a waiter from any position. Returns the waiter that thereby becomes first, if any;
-    /// the caller must notify it.
+    /// Removes a waiter from any position. Returns the waiter that thereby becomes first, if any; the caller must
+    /// notify it.
     pub fn leave(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         let waiters = self.waiters.get_mut(resource)?;
         let was_first = waiters.first_key_value().is_some_and(|(first, _)| *first == number);
@@ -47,7 +47,7 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         self.waiters.get_mut(resource)?.first_entry().map(|first| first.into_mut())
     }
 
-    /// The number of waiters for all resources.
+    /// The total number of waiters, for all resources together.
     pub fn len(&self) -> usize {
         self.waiters.values().map(BTreeMap::len).sum()
     }

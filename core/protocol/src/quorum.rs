@@ -25,7 +25,7 @@ impl Quorum {
         (0..self.nodes).collect()
     }
 
-    /// q = floor(N/2) + 1: the smallest size at which any two sets of nodes overlap.
+    /// q = floor(N/2) + 1: the smallest size at which any two sets of that many nodes overlap.
     pub fn size(self) -> usize {
         self.nodes / 2 + 1
     }

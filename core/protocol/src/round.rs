@@ -1,8 +1,8 @@
-//! One round of an acquire: collects the nodes' votes on one ACQUIRE and decides. For an adopter's round, read
-//! TRANSFER for ACQUIRE.
+//! One round of an acquire: collects the nodes' votes on one ACQUIRE and decides. The rounds of adopters and of
+//! upgrades send TRANSFER instead; what this module says of ACQUIRE holds for TRANSFER, too.
 //!
-//! Owns the outcome and the list of nodes to undo. It sends nothing: the driver (`lock/round.rs` of the
-//! crate `quorlock`) and the model carry out the returned [`Actions`].
+//! Owns the outcome and the list of nodes to undo. The round sends nothing: [`Claim`](crate::Claim) turns the returned
+//! [`Actions`] into commands for the driver.
 
 use crate::fence::{Settlement, settle};
 use crate::quorum::{NodeSet, Quorum};
@@ -17,14 +17,16 @@ pub enum Vote {
         /// The node's fence for this grant.
         fence: u64,
     },
-    /// The key exists: another client holds the resource there.
+    /// The node did not grant the resource: another client holds the resource there, or the node's queue gives
+    /// precedence to other waiters. For a TRANSFER: the giver does not hold the resource there.
     Held {
-        /// The time until the key expires; `None` if it never does.
+        /// The time until the resource may be free; `None` if that is unknown, as for a TRANSFER, or if the key never
+        /// expires.
         expires_in: Option<Duration>,
     },
-    /// No usable answer to a request that was sent. The node may have applied it, or may apply it later.
+    /// No usable answer to a request that was sent. The node may have applied the request, or may apply it later.
     Unknown,
-    /// The node did not apply the request: it was never sent, or was answered with an error.
+    /// The node did not apply the request: the request was never sent, or the node answered with an error.
     Refused,
     /// The node may have stored the token, but its vote does not count: see [`Guard`](super::Guard).
     Guarded,
@@ -32,7 +34,7 @@ pub enum Vote {
 
 impl Vote {
     /// Whether this round's token may be on the node, now or later.
-    fn may_be_applied(self) -> bool {
+    pub(crate) fn may_be_applied(self) -> bool {
         matches!(self, Vote::Granted { .. } | Vote::Unknown | Vote::Guarded)
     }
 
@@ -52,14 +54,14 @@ pub enum Event {
         node: usize,
         /// Its vote.
         vote: Vote,
-        /// Whether the node processed the ACQUIRE before every request sent to it later. `false` if the
-        /// ACQUIRE was sent a second time (the node did not know the script, or the Redis Cluster slot
-        /// had moved) or if its connection was replaced since.
+        /// Whether the node processed the ACQUIRE before every request sent to it later. `false` if the ACQUIRE was
+        /// sent a second time (the node did not know the script, or the Redis Cluster slot had moved) or if the
+        /// connection to the node was replaced since.
         in_order: bool,
     },
-    /// A node's answer to ACQUIRE that arrived after its deadline, when [`Vote::Unknown`] was counted;
-    /// `Unknown` again if the connection broke instead. Report it after the votes of all nodes, and after
-    /// [`Event::Abandon`] if the round is abandoned.
+    /// A node's answer to ACQUIRE that arrived after its deadline, when [`Vote::Unknown`] was already counted. The vote
+    /// is `Unknown` again if the connection broke before an answer arrived. Report this event after the votes of all
+    /// nodes, and after [`Event::Abandon`] if the round is abandoned.
     Late {
         /// The node's position.
         node: usize,
@@ -73,9 +75,9 @@ pub enum Event {
         /// Whether the node held this round's token and now stores the fence.
         stored: bool,
     },
-    /// The lock is no longer wanted: the caller was cancelled, or the lease that was won is released. In
-    /// the latter case, the driver must first send RELEASE to all nodes (after the ACQUIRE on the same
-    /// connection, if that is still open) and wait for each node's answer or deadline.
+    /// The lock is no longer wanted: the caller was cancelled, or the lease that was won is given up. If the lease is
+    /// released, RELEASE must also go to all nodes (after the ACQUIRE on the same connection, if that is still open).
+    /// Undos that the round then returns must wait until every node has answered RELEASE or reached its deadline.
     Abandon,
 }
 
@@ -84,11 +86,11 @@ pub enum Event {
 pub enum Loss {
     /// A majority voted, and too many of them reported another holder.
     Contended {
-        /// The time until enough keys have expired that a majority can be won, if none is extended.
-        /// `None` if that is unknown.
+        /// The time until so many keys have expired that a majority can be won, if no key is extended. `None` if that
+        /// time is unknown.
         free_in: Option<Duration>,
     },
-    /// Too many nodes did not vote, or voted too late, for a majority to be possible.
+    /// No majority was possible: too many nodes did not vote, or voted too late.
     NoQuorum,
 }
 
@@ -112,9 +114,9 @@ pub enum Outcome {
 pub struct Actions {
     /// Send RAISE with this fence to these nodes.
     pub raise: Option<(NodeSet, u64)>,
-    /// Send UNDO (compare-and-delete of this round's token) to these nodes, after the ACQUIRE on the
-    /// same connection if that is still open. If this is the round of an adopter that was not
-    /// [won](Round::has_won), send GIVE BACK instead, so that others can adopt the lease.
+    /// Send UNDO (compare-and-delete of this round's token) to these nodes, after the ACQUIRE on the same connection if
+    /// that is still open. If this is the round of an adopter or of an upgrade, and the round was not
+    /// [won](Round::has_won), send GIVE BACK instead: the giver's lease gets its keys back.
     pub undo: NodeSet,
     /// The decision; returned once per round.
     pub outcome: Option<Outcome>,
@@ -123,8 +125,8 @@ pub struct Actions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Voting,
-    /// A majority granted different fences. `fence` is the largest among the `counted` nodes, and only
-    /// those may acknowledge it.
+    /// A majority granted different fences. `fence` is the largest fence among the `counted` nodes. Only the counted
+    /// nodes may acknowledge it.
     Raising {
         fence: u64,
         counted: NodeSet,
@@ -134,16 +136,16 @@ enum State {
     Won,
     /// Won, and the lease has been released.
     Released,
-    /// Lost and undone. Whether contention or an outage is the reason is not known yet.
+    /// Lost and undone. It is not known yet whether the reason is contention or an outage.
     Losing,
     Lost,
 }
 
 /// One attempt to win a majority, with one token.
 ///
-/// Create it with a moment before the first ACQUIRE is sent, pass every [`Event`] to [`Round::handle`] and
-/// carry out the returned [`Actions`]. Keep doing so after the decision: a grant that arrives late joins
-/// the lease or is undone, however late it is.
+/// Create the round with a moment before the first ACQUIRE is sent. Pass every [`Event`] to [`Round::handle`] and carry
+/// out the returned [`Actions`], even after the decision: a grant that arrives late joins the lease or is undone,
+/// however late it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     quorum: Quorum,
@@ -163,8 +165,7 @@ impl Round {
         }
     }
 
-    /// The nodes that may hold this round's token, now or later: all except those whose vote rules that
-    /// out.
+    /// The nodes that may hold this round's token, now or later: all except those whose vote excludes this.
     pub fn holders(&self) -> NodeSet {
         let may_hold = |vote: &Option<Vote>| vote.is_none_or(Vote::may_be_applied);
         (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()
@@ -177,9 +178,14 @@ impl Round {
         (0..self.votes.len()).filter(|node| is_open(&self.votes[*node])).collect()
     }
 
-    /// Whether the round was won, even if its lease was released since.
+    /// Whether the round was won, even if its lease was given up since.
     pub fn has_won(&self) -> bool {
         matches!(self.state, State::Won | State::Released)
+    }
+
+    /// Whether the round was lost or abandoned. Such a round cannot win any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.state, State::Losing | State::Lost)
     }
 
     /// The nodes that have granted the token so far. When the round is won, pass this set to
@@ -189,11 +195,11 @@ impl Round {
     }
 
     /// Whether another round could win at once although this one is lost. `lost` are the nodes whose connection turned
-    /// out to be closed before they answered: they have probably not received the request, and a majority may be
+    /// out to be closed before they answered. These nodes have probably not received the request, so a majority may be
     /// possible with them.
     ///
-    /// The ACQUIRE itself must not be sent again, because the node may have applied it: a node must apply an ACQUIRE
-    /// once. The other round has a fresh token, and its requests follow the undo of this one.
+    /// The ACQUIRE itself must not be sent again: the node may have applied it, and must not apply the same ACQUIRE
+    /// twice. The other round has a fresh token, and its requests follow the undo of this round.
     pub fn could_win_again(&self, lost: NodeSet) -> bool {
         let may_grant = |node: &usize| {
             lost.contains(*node)
@@ -206,9 +212,8 @@ impl Round {
     ///
     /// # Panics
     ///
-    /// If the event's node is not below the number of nodes. Debug builds also panic on a second vote of
-    /// a node, a late answer of a node that was not counted as `Unknown`, and an answer to RAISE from a
-    /// node that was not asked.
+    /// If the event's node is not below the number of nodes. Debug builds also panic on a second vote of a node, on a
+    /// late answer of a node whose vote was not `Unknown`, and on an answer to RAISE from a node that was not asked.
     pub fn handle(&mut self, now: Moment, event: Event) -> Actions {
         match event {
             Event::Vote { node, vote, in_order } => self.vote(now, node, vote, in_order),
@@ -225,8 +230,8 @@ impl Round {
             State::Voting => self.decide(now),
             // The grant joins the lease: extensions and the release go to all nodes anyway.
             State::Raising { .. } | State::Won => Actions::default(),
-            // The node processed the RELEASE after this ACQUIRE, so it no longer holds the token. In all
-            // other cases it may have stored the token after the RELEASE.
+            // On this node, the RELEASE follows this ACQUIRE, so the token does not stay there. In all other cases, the
+            // node may store the token after the RELEASE.
             State::Released if in_order && vote.is_answer() => Actions::default(),
             State::Released | State::Losing | State::Lost => {
                 let mut actions = Actions::default();
@@ -242,8 +247,8 @@ impl Round {
     fn late(&mut self, node: usize, vote: Vote) -> Actions {
         debug_assert!(matches!(self.votes[node], Some(Vote::Unknown)), "its vote was Unknown");
         let is_over = match self.state {
-            // The late answer does not count. The undo or release that ends the round reaches the node
-            // after the ACQUIRE.
+            // The late answer does not count. The undo or release that ends the round reaches the node after the
+            // ACQUIRE.
             State::Voting | State::Raising { .. } => return Actions::default(),
             // No undo is needed: a late grant joins the lease, whose release goes to all nodes.
             State::Won => false,
@@ -299,7 +304,7 @@ impl Round {
     fn abandon(&mut self) -> Actions {
         let (state, undo) = match self.state {
             State::Voting | State::Raising { .. } => (State::Lost, self.applied()),
-            // The driver has sent RELEASE.
+            // If the lease is released, RELEASE goes to all nodes.
             State::Won | State::Released => (State::Released, NodeSet::EMPTY),
             // The round is already undone.
             State::Losing | State::Lost => (State::Lost, NodeSet::EMPTY),
@@ -342,8 +347,8 @@ impl Round {
         Some(Outcome::Lost(loss))
     }
 
-    /// The time until enough held keys have expired for a majority, counting the nodes that granted this
-    /// round. Those nodes become free immediately, because the round is undone.
+    /// The time until so many keys have expired that, together with the nodes that granted this round, a majority is
+    /// free. The nodes that granted this round become free immediately, because the round is undone.
     fn free_in(&self) -> Option<Duration> {
         let granted = self.count(|vote| matches!(vote, Vote::Granted { .. }));
         let missing = self.quorum.size().saturating_sub(granted);

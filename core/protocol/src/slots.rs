@@ -1,32 +1,35 @@
 //! Which slots of a semaphore a client tries.
 //!
-//! A slot is the number of a permit. Slots only tell where a permit may be free: whether it is granted is up to the
-//! nodes. A bad choice costs a round. The driver (`lock/permits.rs` of the crate `quorlock`) has one [`Slots`] for each
-//! semaphore that a client uses.
+//! A slot is the number of a permit. This module only guesses where a permit may be free: only the nodes decide whether
+//! to grant the permit. A wrong guess costs a round. The driver (`lock/waiting/permits.rs` of the crate `quorlock`) has
+//! one [`Slots`] for each semaphore that a client uses.
 
 use std::collections::BTreeMap;
 
-/// The number of slots that are drawn at random before the choice takes the first that is not in use.
+/// The number of random draws for each wanted slot. If the draws do not find enough slots, the choice takes the lowest
+/// slots that this client does not use.
 const DRAWS: usize = 16;
 
 /// What a client knows of the slots of one semaphore.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slots {
-    /// The slots that leases and rounds of this client have, with their number.
+    /// Each slot that leases and rounds of this client use, with the number of those leases and rounds.
     used: BTreeMap<u32, u32>,
-    /// Slots that were free when this client last heard of them, the latest last.
+    /// Slots that were free when this client last heard of them, the most recently reported one last.
     free: Vec<u32>,
-    /// Whether nodes reported that too few are free, and nobody got one without waiting since.
+    /// Whether the nodes have reported that too few slots are free for a waiter. Reset when a waiter gets its permits
+    /// without waiting.
     is_full: bool,
 }
 
 impl Slots {
     /// Chooses `count` different slots below `limit`, and marks them as used until [`Slots::give_back`].
+    /// Chooses `count` different slots below `limit`, and marks them as used until [`Slots::give_back`].
     ///
-    /// It prefers `hints`, in order, then the slot that this client knows to be free for the shortest time, then one
-    /// drawn at random, so that clients spread. It takes slots that are in use only if there are no others: a round for
-    /// them is refused, but the waiter joins the nodes' queues. `count` is 1 to `limit`; `random` draws uniformly from
-    /// all of `u32`.
+    /// The choice prefers `hints`, in order; then the slots that this client most recently heard to be free; then slots
+    /// drawn at random, so that different clients choose different slots. The choice takes slots that this client uses
+    /// already only if there are no others: the nodes refuse a round for such slots, but the waiter joins the nodes'
+    /// queues. `count` is 1 to `limit`; `random` draws uniformly from all of `u32`.
     pub fn choose(
         &mut self,
         limit: u32,
@@ -64,8 +67,8 @@ impl Slots {
         chosen
     }
 
-    /// Records that a lease or round has these slots no more. `are_free` if the client released them, so that they are
-    /// worth a try.
+    /// Records that a lease or round no longer uses these slots. `are_free`: whether the client released the slots, so
+    /// that another waiter should try them.
     pub fn give_back(&mut self, slots: &[u32], are_free: bool) {
         for slot in slots {
             if let Some(count) = self.used.get_mut(slot) {
@@ -103,8 +106,8 @@ impl Slots {
         self.is_full = false;
     }
 
-    /// Whether another waiter of this client may try at the same time. If not, the nodes would only refuse it, or this
-    /// client uses all slots below `limit` itself.
+    /// Whether another waiter of this client may try at the same time. `false` if the nodes would only refuse that
+    /// waiter's round, or if this client uses all slots below `limit` itself.
     pub fn may_be_spare(&self, limit: u32) -> bool {
         !self.is_full && self.used.len() < limit as usize
     }
@@ -116,11 +119,11 @@ fn draw(limit: u32, random: u32) -> u32 {
     scaled as u32
 }
 
-/// Returns the slots that a waiter for `count` permits should try next: those that most nodes report as free. Empty if
-/// they are not free on a majority, as far as the waiter knows.
+/// Returns the slots that a waiter for `count` permits should try next: those that may be free on a majority, beginning
+/// with the slot that most nodes reported. Empty if there are fewer than `count` such slots.
 ///
-/// `reports` has, for each node that refused, the slots that are free there. `silent` nodes report nothing, because they
-/// granted the round or have not answered, so they may have any of them free.
+/// `reports` has, for each node that refused, the slots that are free there. `silent` is the number of nodes that
+/// report nothing, because they granted the round or have not answered. Any slot may be free on those nodes.
 pub fn promising(reports: &[&[u32]], silent: usize, majority: usize, count: usize) -> Vec<u32> {
     if reports.len() + silent < majority {
         return Vec::new();
@@ -130,7 +133,8 @@ pub fn promising(reports: &[&[u32]], silent: usize, majority: usize, count: usiz
     slots.dedup();
     let nodes = |slot: u32| reports.iter().filter(|report| report.contains(&slot)).count();
     slots.retain(|slot| nodes(*slot) + silent >= majority);
-    // Stable, in the order in which the first node reported them: each client gets them in another one.
+    // Slots that equally many nodes report stay in the order of the first report that has them. Each client gets the
+    // reports in a different order, so different clients choose different slots.
     let position = |slot: &u32| {
         reports.iter().find_map(|report| report.iter().position(|other| other == slot))
     };
@@ -155,7 +159,7 @@ mod tests {
         slots.give_back(&[7], true);
         slots.give_back(&[3], false);
         assert_eq!(slots.choose(10, 1, &[], draws(&[])), [7]);
-        // Half of the range of a random number is the middle of the slots.
+        // A random number in the middle of its range draws the slot in the middle.
         assert_eq!(slots.choose(10, 1, &[], draws(&[u32::MAX / 2 + 1])), [5]);
     }
 
@@ -191,7 +195,7 @@ mod tests {
     fn slot_is_used_until_all_that_use_it_have_given_it_back() {
         let mut slots = Slots::default();
         assert_eq!(slots.choose(1, 1, &[], draws(&[])), [0]);
-        // A waiter of the same client tries the slot, too.
+        // Another waiter of the same client tries the slot, too.
         assert_eq!(slots.choose(1, 1, &[], draws(&[])), [0]);
         slots.give_back(&[0], false);
         assert!(!slots.may_be_spare(1) && slots.may_be_spare(2));

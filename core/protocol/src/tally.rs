@@ -1,4 +1,4 @@
-//! Answers of nodes to EXTEND, RELEASE and HEAL, and how a majority of them is counted.
+//! Nodes' answers to EXTEND, RELEASE and HEAL, and the tally of the answers to one request.
 
 use crate::quorum::{NodeSet, Quorum};
 
@@ -14,8 +14,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Converts an answer to a RELEASE that was sent a second time, because the first copy was not answered. `No`
-    /// becomes `Unknown`: the first copy may have deleted the key.
+    /// Converts an answer to a RELEASE that was sent a second time, because the first one was not answered. `No`
+    /// becomes `Unknown`: the first RELEASE may have deleted the key.
     pub fn repeated(self) -> Self {
         if self == Self::No { Self::Unknown } else { self }
     }
@@ -24,12 +24,12 @@ impl Answer {
 /// A node's answer to HEAL, which repairs a lost key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Healed {
-    /// The node holds another token. Nothing was changed.
+    /// The node holds another token. The node changed nothing.
     Held,
     /// The node holds the key now and has granted no larger fence than the lease's own.
     Clean,
-    /// The node holds the key now, but has granted a larger fence than the lease's own: it granted the
-    /// resource to another client in between. That client may or may not have won a majority.
+    /// The node holds the key now, but has granted a larger fence than the lease's own: it has granted the resource to
+    /// another client. That client may or may not have won a majority.
     Passed,
 }
 

@@ -1,4 +1,4 @@
-//! Moments, ttl and drift: when a lease ends for its holder, and when a node has expired its key.
+//! Moments, ttl and drift: when a lease ends for its holder, and by when every node has expired its key.
 
 use core::time::Duration;
 
@@ -6,8 +6,8 @@ use core::time::Duration;
 /// two clock readings adds at most another 1 ms.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(2);
 
-/// Upper limit of [`Term::patience`]. If no answer arrives for 10 s, the connection is probably stuck, and
-/// the node is not just slow.
+/// Upper limit of [`Term::patience`]. If no answer arrives for 10 s, the connection is probably stuck: even a slow node
+/// would have answered.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A point in time on a local clock that never goes back and never stops, not even while the machine is
@@ -50,8 +50,8 @@ impl Moment {
 pub struct Term {
     /// The time for which the nodes keep the key.
     pub ttl: Duration,
-    /// The largest relative difference between the rates of two clocks, from 0 to 0.5. A factor f
-    /// covers clocks that are each within e of true time if f ≥ 2e / (1 + e): 0.01 covers 0.5 %.
+    /// The largest relative difference between the rates of two clocks, from 0 to 0.5. If each clock's rate is within e
+    /// of the true rate, a factor f ≥ 2e / (1 + e) is enough: 0.01 covers 0.5 %.
     pub drift_factor: f64,
 }
 
@@ -69,7 +69,7 @@ impl Term {
     }
 
     /// Returns the validity end of a request sent at `sent`: `sent + ttl − drift`. No node expires the
-    /// key before it, because no node received the request before it was sent.
+    /// key before that moment, because no node received the request before it was sent.
     pub fn end(self, sent: Moment) -> Moment {
         sent.plus(self.ttl).minus(self.drift())
     }
@@ -81,7 +81,7 @@ impl Term {
         (self.ttl / 3).min(LONGEST_PATIENCE)
     }
 
-    /// Shortens the term, if necessary, so that its validity ends at `limit` if it is sent at `sent`.
+    /// Shortens the term, if necessary, so that the validity of a request sent at `sent` ends at `limit`.
     pub(super) fn until(self, sent: Moment, limit: Moment) -> Term {
         let validity = limit.since(sent).saturating_add(CLOCK_RESOLUTION);
         let ttl = seconds(validity.as_secs_f64() / (1.0 - self.drift_factor));
@@ -101,13 +101,13 @@ impl Term {
     }
 }
 
-/// Returns a duration of so many seconds; the longest one if they are more than that.
+/// Returns a duration of this many seconds, at most [`Duration::MAX`].
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// How long the nodes keep the keys of a released lease, so that nobody else acquires the lock too soon. The
-/// holder does not hold it any more, and no lease relies on these keys.
+/// How long the nodes keep the keys of a released lease, so that nobody else acquires the lock too soon. The former
+/// holder no longer holds the lock, and no lease relies on these keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep {
     until: Moment,
@@ -115,13 +115,13 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Keeps the keys for `term.ttl` from `released` on.
+    /// Creates a `Keep` that lasts for `term.ttl` from `released` on.
     pub fn new(term: Term, released: Moment) -> Self {
         Self { until: released.plus(term.ttl), drift_factor: term.drift_factor }
     }
 
-    /// Returns the ttl for the keys in a RELEASE that is sent at `now`; `None` if they need not be kept any
-    /// more.
+    /// Returns the ttl for the keys in a RELEASE that is sent at `now`; `None` if that time has passed, so that RELEASE
+    /// deletes the keys.
     pub fn ttl(self, now: Moment) -> Option<Duration> {
         let term = Term { ttl: self.until.since(now), drift_factor: self.drift_factor };
         (!term.ttl.is_zero()).then(|| term.at_least())

@@ -1,5 +1,6 @@
-//! Tests of the protocol: exhaustive where the space is small enough, random (`properties`) elsewhere.
+//! Tests of the protocol: exhaustive where the number of cases is small enough, random (`properties`) elsewhere.
 
+mod claim;
 mod exhaustive;
 mod fencing;
 mod footprint;
@@ -42,17 +43,17 @@ fn at(milliseconds: u64) -> Moment {
     Moment::from_origin(Duration::from_millis(milliseconds))
 }
 
-/// The validity end of a round with [`TERM`] sent at `at(0)`, in milliseconds: 10 s − 100 ms − 2 ms.
+/// The validity end of a round that begins at `at(0)` with [`TERM`], in milliseconds: 10 s − 100 ms − 2 ms.
 const END: u64 = 9_898;
 
-/// Entries that are to be locked exclusively.
+/// Returns each entry with the mode in which a request locks it: exclusive.
 fn exclusive<'a, T: 'a>(
     entries: impl IntoIterator<Item = &'a mut Entry<T>>,
 ) -> Vec<(&'a mut Entry<T>, LockMode)> {
     entries.into_iter().map(|entry| (entry, LockMode::Exclusive)).collect()
 }
 
-/// Whether the lease ended before its holder released it.
+/// Whether the lease has ended at `now` for a reason other than its release.
 fn is_lost(lease: &Lease, now: Moment) -> bool {
     lease.ended(now).is_some_and(|ended| ended != Ended::Released)
 }

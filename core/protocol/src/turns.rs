@@ -1,9 +1,9 @@
 //! Turns: which waiter tries next when a resource becomes free.
 //!
-//! Each node keeps a queue of waiters and notifies the first of them when the resource becomes free
-//! there. A waiter that is notified by a majority tries immediately. Notifications and queues decide nothing
-//! else: a round is won by the votes of a majority only. A notification that is lost, late or forged
-//! costs a round, or the time until the waiter tries anyway ([`Waiting`](super::Waiting)).
+//! Each node keeps a queue of waiters and notifies the first of them when the resource becomes free there. A waiter
+//! that is notified by a majority tries immediately. Notifications and queues only decide which waiter tries first: a
+//! round is won only by the votes of a majority. A notification that is lost, late or forged costs a round, or delays
+//! the waiter until its next planned try ([`Waiting`](super::Waiting)).
 //!
 //! Public names say `call` for "notification". The driver (`lock/acquire.rs` of the crate `quorlock`) and
 //! the model use this module.
@@ -13,35 +13,34 @@ use crate::term::Moment;
 use crate::waiting::RetryDelay;
 use core::time::Duration;
 
-/// A waiter for several resources may reserve a free one for 1/8 of the time that it has waited, if that
-/// is longer than the time for which a notification gives priority.
+/// A waiter for several resources may reserve a free one for 1/8 of the time that the waiter has waited, or for as
+/// long as a notification gives priority, whichever is longer.
 const KEPT_PART: u32 = 8;
-/// After a reservation, the waiter cannot reserve again for 4 times as long. So other waiters can use the
-/// resource for most of the time until this waiter can.
+/// After a reservation, the waiter cannot reserve again for 4 times the length of that reservation. So other waiters
+/// can use the resource for most of the time while this waiter waits for its other resources.
 const PAUSE_AFTER_KEEPING: u32 = 4;
 
-/// The divisor of the random delay for a waiter that hurries, because less than a majority has notified it:
-/// it tries after 1/16 of the delay.
+/// A waiter hurries if some nodes, but not a majority, have notified it: it divides its random delay by this number.
 const HURRY: u32 = 16;
 
-/// How long a waiter for permits that a majority has notified waits for the other nodes, if the majority offers different
-/// permits.
+/// How long a waiter for permits waits for the other nodes, if a majority has notified it but the nodes of that
+/// majority offer different permits.
 const AGREEMENT_WAIT: Duration = Duration::from_millis(1);
 
 /// The longest time for which a notified waiter has priority. A notification that appears valid for
 /// longer is ignored, because the node's clock was set back.
 pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 
-/// The time for which a node keeps a queue, in addition to the longest pause between two tries.
+/// The time for which a node keeps a queue, in addition to the longest pause between two tries of a waiter.
 const QUEUE_MEMORY: Duration = Duration::from_secs(3);
 
-/// The settings of a queue, which a client sends in every ACQUIRE, UNDO and RELEASE that concerns a queue.
+/// The queue settings that a client sends in every ACQUIRE, UNDO and RELEASE that concerns a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
     /// The time for which a notified waiter goes before all others; at most [`LONGEST_CALL`].
     pub call: Duration,
-    /// The time for which a notified waiter that also needs another resource reserves this one; zero if it
-    /// lets other waiters go first.
+    /// The time for which a notified waiter that also needs another resource reserves this one; zero if the waiter lets
+    /// others go first.
     pub keep: Duration,
     /// The time for which a node keeps a queue that no waiter joins. A waiter joins again with every try.
     pub memory: Duration,
@@ -70,13 +69,12 @@ pub struct Calls {
     heard: Vec<(usize, usize, Moment)>,
     /// The moment from which the waiter may reserve a resource again.
     keeps_again: Moment,
-    /// The moment from which the waiter may hurry again: try early although less than a majority has notified
-    /// it.
+    /// The moment from which the waiter may hurry again: try early although no majority has notified it.
     hurries_again: Moment,
 }
 
 impl Calls {
-    /// Creates the notifications of a waiter that began to wait at `arrived`.
+    /// Creates the state of a waiter that began to wait at `arrived`, with no notification yet.
     pub fn new(quorum: Quorum, arrived: Moment, turns: Turns) -> Self {
         let keeps_again = arrived;
         let hurries_again = arrived;
@@ -86,11 +84,11 @@ impl Calls {
     /// Records a notification from `node` for the resource at position `resource`. Returns when to try:
     /// at `next`, the planned moment, or earlier.
     ///
-    /// The waiter tries immediately if a majority has notified it. If fewer nodes have, there are two
-    /// possible reasons: another client holds the other nodes, or the nodes notified different waiters. If
-    /// the nodes notified different waiters, a try helps: the undo of the lost round makes all nodes notify
-    /// the same waiter. So the waiter tries soon. It does so only once per longest delay, because another
-    /// client may hold the other nodes.
+    /// The waiter tries immediately if a majority has notified it. If fewer nodes have notified it, there are two
+    /// possible reasons: another client holds the resource on the other nodes, or the nodes notified different waiters.
+    /// If the nodes notified different waiters, a try helps: the undo of the lost round makes all nodes notify the same
+    /// waiter. So the waiter tries soon. It does so only once per longest delay, because another client may hold the
+    /// resource on the other nodes.
     pub fn add(
         &mut self,
         now: Moment,

@@ -62,10 +62,10 @@ pub enum Next {
 
 /// One caller's wait for a lock.
 ///
-/// During contention, the wait continues until the deadline, with one last round at the deadline itself.
-/// During an outage, it continues only for `patience`, counted from the first of consecutive rounds lost to
-/// the outage. That is long enough for a reconnect and short enough for callers to learn of the outage. The
-/// caller gets the loss of the last round.
+/// During contention, the wait continues until the deadline, with one last round at the deadline itself. During an
+/// outage, it continues only for `patience`, counted from the start of the first of the successive rounds that were
+/// lost to the outage. `patience` is long enough for a reconnect and short enough for callers to learn of the outage.
+/// The caller gets the loss of the last round.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     deadline: Option<Moment>,
@@ -84,7 +84,7 @@ impl Waiting {
         Self { deadline, patience, delay, outage_since: None, before: None, is_repeating: false }
     }
 
-    /// Records how many waiters are before this one in the nodes' queues; `None` if it is not in them.
+    /// Records how many waiters are before this one in the nodes' queues; `None` if this waiter is not in the queues.
     pub fn stands_behind(&mut self, before: Option<u64>) {
         self.before = before;
     }
@@ -100,13 +100,14 @@ impl Waiting {
     }
 
     /// Decides whether another round follows a lost one at once, even if `wait` is zero. `could_win` is
-    /// [`Round::could_win_again`](crate::Round::could_win_again). A round that repeats another one is not repeated.
+    /// [`Round::could_win_again`](crate::Round::could_win_again). A round that repeats another one is not repeated
+    /// itself.
     pub fn repeats(&mut self, could_win: bool) -> bool {
         self.is_repeating = could_win && !self.is_repeating;
         self.is_repeating
     }
 
-    /// Decides at `now` what follows a round that began at `started` and was lost to `loss`. `random` must
+    /// Decides at `now` what follows a round that began at `started` and was lost for the reason `loss`. `random` must
     /// be uniformly distributed over all of `u32`.
     pub fn after(&mut self, now: Moment, started: Moment, loss: Loss, random: u32) -> Next {
         self.is_repeating = false;

@@ -1,4 +1,4 @@
-//! [`Adoption`]: the public type for a lease that is taken over, and the options of the new lease.
+//! [`Adoption`]: the public type for taking over a detached lease, with the options of the new lease.
 
 use crate::client::lock::{Lock, PermitChoice};
 use crate::client::setters::{lease_setters, wait_setters};
@@ -6,22 +6,22 @@ use crate::client::setup::Setup;
 use crate::config::options::Scope;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::Result;
-use crate::lock::handover::{Giver, Leased, Namespace};
+use crate::lock::claim::handover::{Giver, Leased, Namespace};
 use crate::lock::lease::Lease;
-use crate::lock::owner::Owner;
+use crate::lock::lease::owner::Owner;
 use crate::runtime::Pending;
 use std::fmt;
 use std::sync::Arc;
 
 /// The adoption of a lease that its holder has detached: see [`Client::adopt`](crate::Client::adopt).
 ///
-/// The options are those of the new lease. One that is not set is that of the client. `wait` is the time to try again
-/// while other adopters hold the lease on some nodes. `max_hold` counts from the adoption.
+/// The options apply to the new lease. An option that is not set has the client's value. `wait` limits how long the
+/// adoption retries while other adopters hold the lease on some nodes. `max_hold` counts from the adoption.
 #[derive(Clone)]
 #[must_use = "an adoption does nothing until `acquire` is called"]
 pub struct Adoption {
     lock: Lock,
-    /// `None` if the text is invalid; the lock then has the error.
+    /// `None` if the text is invalid; `lock` then contains the error.
     giver: Option<Giver>,
 }
 
@@ -52,7 +52,7 @@ impl Adoption {
         self.lock.resources()
     }
 
-    /// The slots of the lease's permits, in order; none if it is not a lease of a semaphore, or if the text is invalid.
+    /// The slots of the lease's permits, in order; empty if the lease is not of a semaphore, or if the text is invalid.
     pub fn slots(&self) -> &[u32] {
         self.lock.adopted_slots()
     }
@@ -61,20 +61,21 @@ impl Adoption {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for a text that is damaged, of another version, or of other
-    /// nodes or another key prefix, and for an invalid option.
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) if the text is damaged, has an unknown version, or was made for
+    /// other nodes or another key prefix, and if an option is invalid.
     pub fn checked(self) -> Result<Self> {
         let Self { lock, giver } = self;
         Ok(Self { lock: lock.checked()?, giver })
     }
 
-    /// Adopts the lease: makes a new lease with a new token and a larger fence, which is held here. At most one
-    /// adopter wins. Dropping the result cancels the adoption; others may then still adopt the lease.
+    /// Adopts the lease: this client then holds a new lease with a new token and a larger fence. At most one adopter
+    /// wins. Dropping the result cancels the adoption; other clients may then still adopt the lease.
     ///
     /// The result is [`ErrorCode::LeaseLost`] if no adopter can win any more: the lease was adopted already, was
-    /// released, or has expired. It is [`ErrorCode::Timeout`] if other adopters held it on some nodes for the
-    /// whole `wait`, [`ErrorCode::NoQuorum`] if too few nodes can vote, and [`ErrorCode::Config`] for an
-    /// invalid text. The text of a lease whose time has passed is tried, too: the nodes decide.
+    /// released, or has expired. It is [`ErrorCode::Timeout`] if other adopters held the lease on some nodes for the
+    /// whole `wait`, [`ErrorCode::NoQuorum`] if too few nodes can vote, and [`ErrorCode::Config`] for an invalid text.
+    /// The adoption is tried even if, by the local clock, the time for an adopter has passed: only the nodes decide
+    /// whether the lease has expired.
     ///
     /// [`ErrorCode::LeaseLost`]: crate::ErrorCode::LeaseLost
     /// [`ErrorCode::Timeout`]: crate::ErrorCode::Timeout
@@ -90,8 +91,8 @@ impl Adoption {
         self.lock.adopt(self.giver.clone(), owner)
     }
 
-    /// Returns the adoption with the options of a lock; `None` if the text is invalid, or if it is not about the
-    /// resources of the lock.
+    /// Returns the adoption with the options of `lock`; `None` if the text is invalid, or if the detached lease is not
+    /// on the resources of `lock`.
     pub(crate) fn like(self, lock: &Lock) -> Option<Self> {
         let giver = self.giver.filter(|_| self.lock.resources() == lock.resources())?;
         Some(Self { lock: lock.clone(), giver: Some(giver) })

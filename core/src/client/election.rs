@@ -1,38 +1,38 @@
-//! [`Election`]: the public type of a candidate for the leader of a resource, and its options.
+//! [`Election`]: the public type of a candidate for the leader of a resource, with its options.
 //!
 //! A leader is the holder of the lock on the resource. A candidate waits for the lock, and at the same time for a
-//! leader that hands its lease over. Whichever comes first is cancelled for the other. `lock/succession.rs` has the
-//! messages.
+//! leader that hands its lease over to the candidate. When one of the two succeeds, the candidate cancels the other.
+//! `lock/election.rs` sends and reads the messages.
 
 use crate::client::adoption::Adoption;
 use crate::client::lock::Lock;
 use crate::client::setters::lease_setters;
 use crate::client::setup::Setup;
-use crate::command::keys::Keys;
 use crate::config::options::Scope;
 use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
 use crate::lock::driver::Driver;
+use crate::lock::election::{announce, candidate_channel};
 use crate::lock::lease::Lease;
-use crate::lock::subscriber::Topic;
-use crate::lock::succession::{announce, candidate_channel};
+use crate::lock::waiting::subscriber::Topic;
 use crate::runtime::timer::sleep;
 use crate::runtime::{Pending, random};
 use crate::telemetry::events;
+use crate::wire::keys::Keys;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A candidate for the leader of a resource: see [`Client::elect`](crate::Client::elect). It holds nothing until it is
-/// elected, so it can be cloned.
+/// A candidate for the leadership of a resource: see [`Client::elect`](crate::Client::elect). A candidate holds nothing
+/// until it is elected, so it can be cloned.
 ///
-/// The options are those of the leader's lease. One that is not set is that of the client, except `max_hold`: a leader
-/// keeps its lease without a limit. After a crash, there is no leader for at most the `ttl`. Observers see the `holder`
-/// of the leader, and a leader hands over to the `holder` of a candidate. Nobody can hand over to a candidate without
-/// a name.
+/// The options apply to the leader's lease. An option that is not set has the client's value, except `max_hold`: by
+/// default, a leader keeps its lease without a limit. After a leader crashes, its lease expires within the `ttl`, and
+/// another candidate can be elected. Observers see the leader's `holder` name, and a leader names a candidate by its
+/// `holder` to hand over the lease. A candidate without a name cannot get a lease by hand-over.
 #[derive(Clone)]
 #[must_use = "a candidate does nothing until `next` or `run` is called"]
 pub struct Election {
@@ -68,10 +68,10 @@ impl Election {
         self.lock.resources().first().map(String::as_str).unwrap_or_default()
     }
 
-    /// Waits, without a limit, until this candidate is elected, and returns the leader's lease. Dropping the result ends
-    /// the candidacy.
+    /// Waits, without a limit, until this candidate is elected, and returns the leader's lease. Dropping the result
+    /// ends the candidacy.
     ///
-    /// While too few nodes can vote, the candidate tries again. Only [`ErrorCode::Config`] and
+    /// While too few nodes can vote, the candidate tries again. Only errors with [`ErrorCode::Config`] or
     /// [`ErrorCode::Closed`] end the wait.
     pub fn next(&self) -> Pending<Result<Lease>> {
         self.next_as().delivered_by(Lock::deliver)
@@ -90,16 +90,17 @@ impl Election {
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
 
-    /// Calls `lead` whenever this candidate is elected, and returns its result. Afterwards the lease is released,
-    /// unless `lead` has [handed it over](Lease::hand_over).
+    /// Calls `lead` each time this candidate is elected, until `lead` returns while the lease is not lost. Then
+    /// releases the lease, unless `lead` has [handed it over](Lease::hand_over), and returns the result of `lead`.
     ///
-    /// If the lease is lost, `lead` is dropped before another leader can be elected, and the candidate campaigns again.
-    /// It does the same if `lead` returns after the loss. Dropping the result of `run` drops `lead` and releases the
-    /// lease in the background, also if a task that `lead` has spawned still has the lease.
+    /// If the lease is lost, the future of `lead` is dropped before another leader can be elected, and the candidate
+    /// campaigns again. It also campaigns again if `lead` returns after the loss. Dropping the future of `run` drops
+    /// the future of `lead` and releases the lease in the background, even if a task that `lead` has spawned still has
+    /// the lease.
     ///
     /// # Errors
     ///
-    /// As for [`Election::next`].
+    /// The same as [`Election::next`].
     ///
     /// ```
     /// # async fn run() -> quorlock::Result<()> {
@@ -116,7 +117,7 @@ impl Election {
     /// ```
     pub async fn run<T, F: Future<Output = T>>(
         self,
-        // Not `AsyncFnMut`: the compiler could not tell that the future may be sent to another thread.
+        // Not `AsyncFnMut`: with that trait, the compiler could not tell whether the future is `Send`.
         mut lead: impl FnMut(Arc<Lease>) -> F,
     ) -> Result<T> {
         loop {
@@ -124,12 +125,12 @@ impl Election {
             let lease = &leading.0;
             let lost = async {
                 if lease.lost().await.is_none() {
-                    // Released, detached or handed over by `lead`, which goes on.
+                    // `lead` itself has released, detached or handed over the lease, and goes on.
                     pending::<()>().await;
                 }
             };
             let led = tokio::select! {
-                // First, so that `lead` does nothing more after the loss.
+                // The loss is polled first, so that `lead` is not polled after the loss.
                 biased;
                 () = lost => continue,
                 led = lead(Arc::clone(lease)) => led,
@@ -155,7 +156,7 @@ struct Leading(Arc<Lease>);
 
 impl Drop for Leading {
     fn drop(&mut self) {
-        // The release goes on without a caller.
+        // The release continues in the background after its `Pending` is dropped.
         drop(self.0.release());
     }
 }
@@ -168,14 +169,15 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Waits until the candidate is elected or cannot be, and answers the caller, unless that is gone before.
+    /// Waits until the candidate is elected or an error ends the wait, and sends the result to the caller. Stops early
+    /// if the caller is gone.
     async fn run(self, mut caller: oneshot::Sender<Result<Lease>>) {
         let elected = tokio::select! {
             biased;
             () = caller.closed() => return,
             elected = self.elected() => elected,
         };
-        // Sending fails if the caller is gone. Dropping the lease then releases it.
+        // Sending fails if the caller is gone. The lease is then dropped, which releases it.
         let _ = caller.send(elected);
     }
 
@@ -194,7 +196,7 @@ impl Campaign {
         Ok(lease)
     }
 
-    /// Acquires the lock. An outage is no end.
+    /// Acquires the lock. Retries while too few nodes can vote.
     async fn acquire(&self) -> Result<Lease> {
         let mut trouble = false;
         loop {
@@ -203,7 +205,7 @@ impl Campaign {
                     let resources = Resources::from(self.election.resource());
                     events::no_election(&resources, &error, trouble);
                     trouble = true;
-                    // The acquire itself has tried for `connect_timeout`.
+                    // The acquire itself has retried for `connect_timeout`, so wait only for one retry delay.
                     let delay = self.driver.options.retry_delay.draw(random::random());
                     let pause = self.driver.closing.run_until_cancelled(sleep(delay));
                     if pause.await.is_none() {
@@ -215,23 +217,24 @@ impl Campaign {
         }
     }
 
-    /// Adopts the lease of a leader that hands it over to this candidate. Never returns without one.
+    /// Adopts the lease of a leader that hands it over to this candidate. Does not return until an adoption succeeds.
     async fn succeed(&self) -> Lease {
         let Some(mut topic) = self.listen() else { return pending().await };
         loop {
             let text = topic.next().await;
             let adoption = Adoption::new(Arc::clone(&self.election.setup), &text);
-            // The message is only a hint: it may be a probe, forged, of another resource, or too late.
+            // The message is only a hint: it may be a probe, be forged, concern another resource, or come too late.
             let Some(adoption) = adoption.like(&self.election.lock) else { continue };
             if let Ok(lease) = adoption.acquire_as(None).await {
                 return lease;
             }
-            // Other nodes have passed on the same text. If it is still of use, the leader sends it again.
+            // Discard the copies of this text that other nodes delivered. If the lease can still be adopted, the leader
+            // sends the text again.
             topic.clear();
         }
     }
 
-    /// Subscribes to the messages for this candidate; `None` if it has no name.
+    /// Subscribes to the messages for this candidate; `None` if the candidate has no name.
     fn listen(&self) -> Option<Topic> {
         let holder = self.election.lock.holder_name(&self.driver);
         let prefix = &self.driver.options.key_prefix;

@@ -1,34 +1,36 @@
-//! Leases that outlive the process that acquired them, for scripts that have no process to hold them.
+//! Leases that outlive the process that acquired them, for scripts, which have no long-running process to hold them.
 //!
-//! [`keep`] lets a lease go and returns a text; [`resume`] makes a lease of the text in another process. Meanwhile
-//! nothing renews or repairs the lease, so it ends by its ttl unless it is resumed and extended in time. The text has
-//! the token, so it is a secret: anyone who has it can extend and release the lease. Any number of processes may use
-//! it; they share the lease.
+//! [`keep`] stops managing a lease and returns a text; [`resume`] turns the text into a lease in another process.
+//! Between the two calls, nothing renews or repairs the lease, so it expires after its ttl unless it is resumed and
+//! extended in time. The text contains the token, so it is a secret: anyone who has the text can extend and release the
+//! lease. Any number of processes may use the text; they share the lease.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
 use crate::client::status::ask;
-use crate::command::keys::Keys;
-use crate::command::reply::Reply;
-use crate::command::request::{Request, Subject};
-use crate::command::text::{self, TextKind};
-use crate::command::token::Token;
 use crate::config::mode::Modes;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeReport, Result};
+use crate::lock::claim::Claim;
+use crate::lock::claim::held::{Grant, HeldLease};
 use crate::lock::driver::Driver;
-use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;
 use crate::runtime::clock;
+use crate::wire::keys::Keys;
+use crate::wire::reply::Reply;
+use crate::wire::request::{Request, Subject};
+use crate::wire::text::{self, TextKind};
+use crate::wire::token::Token;
 use futures_util::future::join_all;
-use quorlock_protocol::{self as protocol, FENCE_LIMIT, Footprint, NodeSet};
+use quorlock_protocol::{FENCE_LIMIT, NodeSet, StoredToken, Unresumable};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a text contains.
+/// The contents of the text of a kept lease.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Kept {
     resources: Vec<String>,
@@ -38,15 +40,15 @@ pub(crate) struct Kept {
     token: String,
     pub(crate) fence: u64,
     pub(crate) ttl: Duration,
-    /// The positions of the nodes that counted for the lease.
+    /// The positions of the nodes whose votes counted for the lease.
     pub(crate) sound: Vec<usize>,
-    /// Tells nodes and key prefix from others.
+    /// The [`fingerprint`] of the nodes and the key prefix.
     nodes: u32,
 }
 
 impl Kept {
-    /// Reads a text for a client with so many nodes. `fingerprint` is a number that differs for other nodes or another key
-    /// prefix.
+    /// Reads a text for a client that has `nodes` nodes. `fingerprint` is the client's [`fingerprint`]; fails if the
+    /// text has another one.
     pub(crate) fn read(text: &str, nodes: usize, fingerprint: u32) -> Result<Self> {
         let kept: Self = text::read(TextKind::Kept, text)?;
         if kept.nodes != fingerprint {
@@ -58,7 +60,8 @@ impl Kept {
         if kept.is_possible(nodes) { Ok(kept) } else { Err(text::damaged()) }
     }
 
-    /// Whether [`keep`] can have written this, for a client with so many nodes. [`Lock`] checks the resources.
+    /// Whether [`keep`] can have written these values, for a client that has `nodes` nodes. Does not check the names of
+    /// the resources; [`Lock`] checks them.
     fn is_possible(&self, nodes: usize) -> bool {
         Options::is_ttl(self.ttl)
             && (1..FENCE_LIMIT).contains(&self.fence)
@@ -68,22 +71,27 @@ impl Kept {
     }
 }
 
-/// Stops renewing the lease, and returns it with the text from which [`resume`] makes a lease. The nodes keep the keys until
-/// they expire.
+/// Stops renewing the lease, and returns the lease with the text from which [`resume`] makes a lease. The keys stay on
+/// the nodes until they expire.
 ///
-/// Waits until all nodes have granted the lease, but at most `node_timeout`: the others would not count later.
+/// First waits, for at most `node_timeout`, until all nodes have granted the lease: a node that grants it after the
+/// text is written does not count for the resumed lease.
 pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)> {
     lease.check()?;
     let Some(held) = lease.held().map(Arc::clone) else { return Err(Error::closed()) };
     if held.grant.permits.is_some() {
         return Err(Error::config("permits of a semaphore cannot be kept: detach the lease"));
     }
+    if held.is_upgrading() {
+        return Err(Error::config("a lease that is being upgraded cannot be kept"));
+    }
     let ttl = held.grant.term.ttl;
-    held.wait_until(|state| state.lease.missing().is_empty()).await;
-    let sound = held.state().lease.sound().iter().collect();
+    held.wait_a_moment_until(|state| state.claim.lease().missing().is_empty()).await;
+    let sound = held.state().claim.lease().sound().iter().collect();
     if !lease.let_go() {
         return Err(held.lost_error());
     }
+    held.grant.is_kept.store(true, Ordering::Release);
     let resources = lease.resources().to_vec();
     let token = lease.token().to_owned();
     let nodes = fingerprint(setup);
@@ -92,11 +100,11 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
     Ok((lease, text::write(TextKind::Kept, &kept)))
 }
 
-/// Makes a lease of the text of [`keep`]. It is not renewed or repaired.
+/// Makes a lease from a text that [`keep`] returned. The lease is not renewed or repaired.
 ///
-/// The result is [`ErrorCode::LeaseLost`] if the lease has ended; what is left of it on the nodes is then released. It
-/// is [`ErrorCode::NoQuorum`] if too few nodes answer to tell, and [`ErrorCode::Config`] for a text that is damaged, or
-/// of other nodes.
+/// The result is [`ErrorCode::LeaseLost`] if the lease has ended; any of its keys that are still on the nodes are then
+/// released. The result is [`ErrorCode::NoQuorum`] if too few nodes answer to decide, and [`ErrorCode::Config`] if the
+/// text is damaged or was made for other nodes.
 pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let kept = Kept::read(text, setup.endpoints.len(), fingerprint(setup))?;
     let resources = Resources::from(kept.resources);
@@ -107,38 +115,38 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let driver = setup.driver();
     driver.ready().await.map_err(|error| error.about(&resources))?;
     let subject = Arc::new(Subject::new(keys, kept.token.into(), None));
-    let sent = clock::now();
-    let StoredToken { left, missing, reports } = find(driver, &subject).await;
-    let is_missing = |node: &usize| missing.contains(*node);
-    let sound: NodeSet = kept.sound.into_iter().filter(|node| !is_missing(node)).collect();
+    let (stored, reports) = find(driver, &subject).await;
+    let sound = kept.sound.into_iter().collect();
+    let term = driver.options.term(kept.ttl);
     let quorum = driver.quorum;
-    let factor = driver.options.drift_factor;
-    let resumed = protocol::Lease::resume(quorum, sound, kept.fence, sent, factor, &left);
+    let claim = Claim::resume(quorum, sound, kept.fence, term, &stored, clock::now());
     let nodes = quorum.nodes();
     let needed = quorum.size();
-    if resumed.is_none() && sound.len() >= needed {
-        let message = format!(
-            "too few nodes answered about the lease of {resources} in time: {} of {nodes} did, {needed} are \
-             needed",
-            left.len()
-        );
-        return Err(Error::new(ErrorCode::NoQuorum, message).about(&resources).with_nodes(reports));
-    }
-    let Some(resumed) = resumed.filter(|lease| lease.is_valid(clock::now())) else {
-        // No other process can bring it back, so what is left of it only blocks others.
-        let release = |(node, _): &(usize, Duration)| {
-            let patience = driver.options.node_timeout(kept.ttl);
-            let request = Request::release(&subject, driver.turns());
-            driver.call(*node, request, clock::now(), patience)
-        };
-        join_all(left.iter().map(release)).await;
-        let message = format!(
-            "the lease of {resources} has ended: {} of {nodes} nodes still held it, {needed} are needed",
-            left.len()
-        );
-        return Err(Error::new(ErrorCode::LeaseLost, message)
-            .about(&resources)
-            .with_nodes(reports));
+    let holders = stored.left.len();
+    let claim = match claim {
+        Ok(claim) => claim,
+        Err(Unresumable::Unknown) => {
+            let message = format!(
+                "too few nodes answered about the lease of {resources} in time: {holders} of {nodes} did, {needed} \
+                 are needed"
+            );
+            let error = Error::new(ErrorCode::NoQuorum, message);
+            return Err(error.about(&resources).with_nodes(reports));
+        }
+        Err(Unresumable::Ended) => {
+            // No process can resume the lease any more, so its remaining keys would only block others.
+            let release = |(node, _): &(usize, Duration)| {
+                let patience = driver.options.node_timeout(kept.ttl);
+                let request = Request::release(&subject, driver.turns());
+                driver.call(*node, request, clock::now(), patience)
+            };
+            join_all(stored.left.iter().map(release)).await;
+            let message = format!(
+                "the lease of {resources} has ended: {holders} of {nodes} nodes still held it, {needed} are needed"
+            );
+            let error = Error::new(ErrorCode::LeaseLost, message);
+            return Err(error.about(&resources).with_nodes(reports));
+        }
     };
     let grant = Grant {
         permits: None,
@@ -146,41 +154,31 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         modes,
         subject,
         fence: kept.fence,
-        term: driver.options.term(kept.ttl),
-        sent,
-        end: resumed.end(),
+        term,
+        sent: stored.asked,
         max_hold: None,
         auto_extend: false,
         keep: None,
         is_resumed: true,
         owner: None,
+        is_deleted: AtomicBool::new(false),
+        is_kept: AtomicBool::new(false),
     };
-    // A node that has not answered may hold the key, or have a request of the first process under way.
-    let holders = quorum.all().iter().filter(|node| !is_missing(node)).collect();
-    let unanswered = quorum.all().iter().filter(|node| !resumed.sound().contains(*node)).collect();
-    let gone_by = grant.term.gone(clock::now());
-    let footprint = Footprint::with(holders, unanswered, gone_by);
-    let held = HeldLease::with(driver, grant, resumed, footprint);
+    let held = HeldLease::new(driver, grant, claim);
     let lease = Lease::new(renewer, held);
     if driver.closing.is_cancelled() {
-        // `Client::close` may have missed this lease. Then another process may still resume it.
+        // `Client::close` may have run before this lease was registered. Let it go without a release, so that another
+        // process can still resume it.
         lease.let_go();
         return Err(Error::closed().about(lease.resources()));
     }
     Ok(lease)
 }
 
-/// What the nodes know about a token.
-struct StoredToken {
-    /// The nodes that hold the token for all resources, with the time until the first of the keys expires.
-    left: Vec<(usize, Duration)>,
-    /// The nodes that do not hold it for all resources.
-    missing: NodeSet,
-    reports: Vec<NodeReport>,
-}
-
-/// Asks all nodes for a token.
-async fn find(driver: &Driver, subject: &Subject) -> StoredToken {
+/// Asks all nodes whether they hold the subject's token for all resources, and how long until the first of those keys
+/// expires. Also returns each node's report, for an error.
+async fn find(driver: &Driver, subject: &Subject) -> (StoredToken, Vec<NodeReport>) {
+    let asked = clock::now();
     let about = |keys: &Keys| {
         let request = Request::Inspect([keys.clone()].into());
         async move { ask(driver, |_| Some(request.clone())).await }
@@ -198,20 +196,19 @@ async fn find(driver: &Driver, subject: &Subject) -> StoredToken {
                 }
                 None => missing.insert(node),
             },
-            // It has not answered, or it is guarded and may have lost the key.
+            // The node has not answered, or it is guarded and may have lost the key.
             _ => unknown.insert(node),
         }
     }
     left.retain(|node, _| !missing.contains(*node) && !unknown.contains(*node));
     let reports = answers.into_iter().next().unwrap_or_default();
-    StoredToken {
-        left: left.into_iter().collect(),
-        missing,
-        reports: reports.into_iter().map(|(report, _)| report).collect(),
-    }
+    let left = left.into_iter().collect();
+    let reports = reports.into_iter().map(|(report, _)| report).collect();
+    (StoredToken { asked, left, missing }, reports)
 }
 
-/// A number that differs for other nodes, another order of them, or another key prefix.
+/// Returns a checksum of the nodes' addresses, in the order of the client's list, and the key prefix. A client with
+/// other nodes or another prefix has another checksum.
 fn fingerprint(setup: &Setup) -> u32 {
     let addresses = setup.endpoints.iter().map(|endpoint| &*endpoint.address);
     let parts: Vec<_> = addresses.chain([&*setup.options.key_prefix]).collect();

@@ -1,23 +1,24 @@
-//! The names of the resources that are held, for operators and tools. No lock relies on it.
+//! Lists the names of the resources that are held, for operators and tools. No lock relies on this list.
 //!
-//! It looks at every key of every node with SCAN, page by page, so its cost grows with the number of keys.
+//! Listing reads every key of every node with SCAN, page by page, so its cost grows with the number of keys.
 
 use crate::client::setup::Setup;
-use crate::command::answer::{self, Answered, Failure};
-use crate::command::keys::is_reserved;
-use crate::command::reply::Reply;
-use crate::command::request::Request;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
 use crate::lock::driver::Driver;
 use crate::node::Node;
 use crate::runtime::clock;
+use crate::wire::answer::{self, Answered, Failure};
+use crate::wire::keys::is_reserved;
+use crate::wire::reply::Reply;
+use crate::wire::request::Request;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Returns the resources whose names begin with `prefix`, sorted and `limit` at most, and whether there may be more.
+/// Returns the resources whose names begin with `prefix`, sorted and at most `limit` of them, and whether there may be
+/// more.
 ///
-/// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. A majority has at least one
+/// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Any majority has at least one
 /// key of each lock that is held.
 pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(Vec<String>, bool)> {
     let driver = setup.driver();
@@ -58,8 +59,8 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     Ok((resources.into_iter().take(limit).collect(), is_cut))
 }
 
-/// Returns the lock keys of one node, at most about `limit`, and whether these are all. An error is the answer of the
-/// server that failed.
+/// Returns the lock keys of one node, at most about `limit`, and whether these are all of them. If a server of the node
+/// fails, returns the server's answer as the error.
 async fn keys_of(
     driver: &Driver,
     node: &Arc<Node>,
@@ -90,7 +91,7 @@ async fn keys_at(
 ) -> std::result::Result<(BTreeSet<String>, bool), Answered> {
     let mut found = BTreeSet::new();
     let mut cursor = 0;
-    // Nobody waits for a lock here, so a slow page is no reason to give up on a node.
+    // No acquire waits for this listing, so wait longer than `node_timeout` for a slow page.
     let options = &driver.options;
     let patience = options.connect_timeout.max(options.node_timeout(options.ttl));
     loop {

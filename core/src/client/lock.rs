@@ -1,28 +1,28 @@
-//! [`Lock`]: the public type for the resources to lock and the options. It checks both; the module
-//! `lock` runs the acquires.
+//! [`Lock`]: the public type for the resources to lock and the options of the lease. This module checks both;
+//! `crate::lock` runs the acquires.
 
 use crate::client::setters::{lease_setters, wait_setters};
 use crate::client::setup::Setup;
-use crate::command::keys::Keys;
 use crate::config::mode::{Mode, Modes};
 use crate::config::options::{Options, Scope};
 use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
 use crate::lock::acquire::{Acquire, Caller};
+use crate::lock::claim::handover::Giver;
 use crate::lock::driver::Driver;
-use crate::lock::handover::Giver;
 use crate::lock::lease::Lease;
+use crate::lock::lease::owner::Owner;
 use crate::lock::locked::locked;
-use crate::lock::owner::Owner;
 use crate::runtime::Pending;
+use crate::wire::keys::Keys;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A lock on one or more resources, with its options. It holds nothing until it is acquired, so it
-/// can be cloned, shared and acquired any number of times.
+/// A lock on one or more resources, with its options. A `Lock` holds nothing until it is acquired, so it can be cloned,
+/// shared and acquired any number of times.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -30,17 +30,17 @@ pub struct Lock {
     resources: Resources,
     options: Options,
     scope: Scope,
-    /// `None` for locks.
+    /// `None` if this is a lock and not a semaphore.
     permits: Option<PermitChoice>,
     mistake: Option<Error>,
 }
 
-/// The permits of a semaphore that are acquired instead of a lock.
+/// The permits of a semaphore that a [`Lock`] acquires instead of its resources.
 #[derive(Clone)]
 pub(crate) enum PermitChoice {
-    /// So many, whichever are free.
+    /// This many permits, whichever are free.
     Any { limit: u32, count: u32 },
-    /// Those of a lease that is adopted.
+    /// The permits of a lease that is being adopted.
     Adopted { limit: u32, slots: Vec<u32> },
 }
 
@@ -60,7 +60,7 @@ impl Lock {
         Self { mistake: Some(mistake), ..lock }
     }
 
-    /// Accepts the options of `scope` from now on.
+    /// Makes [`Lock::option`] accept the options of `scope` from now on.
     pub(crate) fn with_scope(self, scope: Scope) -> Self {
         Self { scope, ..self }
     }
@@ -68,13 +68,13 @@ impl Lock {
     lease_setters!();
     wait_setters!();
 
-    /// Locks all resources in shared mode: any number of clients hold them at the same time, if all of them lock in
-    /// shared mode. For readers of what an exclusive lock protects.
+    /// Locks all resources in shared mode: any number of clients can hold the resources at the same time, if all of
+    /// these clients lock in shared mode. Use this mode for readers of data whose writers lock exclusively.
     pub fn shared(self) -> Self {
         self.modes(Modes::All(Mode::Shared))
     }
 
-    /// Locks these of the resources in [shared mode](Lock::shared), and the others exclusively.
+    /// Locks the given resources in [shared mode](Lock::shared), and the other resources of this lock exclusively.
     pub fn shared_for(self, resources: impl Into<Resources>) -> Self {
         self.modes(Modes::shared(resources.into().to_vec()))
     }
@@ -109,7 +109,7 @@ impl Lock {
         self.with_checked_modes()
     }
 
-    /// The slots of an adopted lease, in order; none if it is not a lease of a semaphore.
+    /// The slots of an adopted lease, in order; empty if the lease is not of a semaphore.
     pub(crate) fn adopted_slots(&self) -> &[u32] {
         match &self.permits {
             Some(PermitChoice::Adopted { slots, .. }) => slots,
@@ -117,19 +117,19 @@ impl Lock {
         }
     }
 
-    /// Acquires permits of a semaphore instead of a lock.
+    /// Makes the lock acquire these permits instead of its resources; `None` for a lock.
     pub(crate) fn with_permits(mut self, permits: Option<PermitChoice>) -> Self {
         self.permits = permits;
         self
     }
 
-    /// Makes the acquire fail, unless it would already.
+    /// Makes the acquire fail with `mistake`, unless an earlier mistake is recorded.
     pub(crate) fn refuse(mut self, mistake: Error) -> Self {
         self.mistake.get_or_insert(mistake);
         self
     }
 
-    /// The name that others see while they wait for this lock; empty for none.
+    /// The name of the holder that others see while this lock is held; empty for none.
     pub(crate) fn holder_name(&self, driver: &Driver) -> Arc<str> {
         Arc::clone(self.options.holder.as_ref().unwrap_or(&driver.process_name))
     }
@@ -150,13 +150,12 @@ impl Lock {
         &self.resources
     }
 
-    /// Acquires the lock. The time for `wait` starts now, not when the result is first polled.
-    /// Dropping the result cancels the acquire.
+    /// Acquires the lock. The time limit `wait` starts now, not when the result is first polled. Dropping the result
+    /// cancels the acquire.
     ///
-    /// If others hold the lock for the whole `wait`, the result is
-    /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). If too few nodes can vote, and still
-    /// cannot after `connect_timeout` or after `wait`, whichever is shorter, it is
-    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
+    /// If others hold the lock for the whole `wait`, the result is [`ErrorCode::Timeout`](crate::ErrorCode::Timeout).
+    /// If too few nodes can vote, and still cannot after `connect_timeout` or after `wait`, whichever is shorter, the
+    /// result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
     ///
     /// Locks are not re-entrant. If a lease of this client holds the resource, the `Timeout` error
     /// says so. If the calling tokio task or thread acquired that lease itself, the event
@@ -180,17 +179,17 @@ impl Lock {
         self.start(&self.options, owner, giver, Caller::Acquire)
     }
 
-    /// Called when a lease reaches a Rust program.
+    /// Makes the option `keep` also apply when the lease is dropped. Called when a Rust program receives the lease.
     pub(crate) fn deliver(acquired: &mut Result<Lease>) {
         if let Ok(lease) = acquired {
             lease.keep_when_dropped();
         }
     }
 
-    /// Tries once to acquire the lock, whatever `wait` is. Returns `None` if others hold it, or if
-    /// the votes of several clients split. Dropping the result cancels the attempt.
+    /// Tries once to acquire the lock, and ignores `wait`. Returns `None` if others hold the lock, or if the votes were
+    /// split among several clients. Dropping the result cancels the attempt.
     ///
-    /// Contention is the only case that is not an error. If too few nodes can vote, the result is
+    /// Contention is the only failure that is not an error. If too few nodes can vote, the result is
     /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum), as in [`Lock::acquire`].
     ///
     /// ```
@@ -244,9 +243,8 @@ impl Lock {
         started.unwrap_or_else(|error| Pending::ready(Err(error)))
     }
 
-    /// Whether an acquire would fail now because others hold the lock on too many nodes. With
-    /// several resources, whether this is true for any of them. The result may be out of date on
-    /// return.
+    /// Whether an acquire would fail now because the lock is held on too many nodes. If the lock has several resources,
+    /// each node on which any of them is held counts. The result may be out of date on return.
     ///
     /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes answer to
     /// decide.

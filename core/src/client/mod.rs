@@ -1,11 +1,11 @@
 //! The public API: [`Client`], its builder, locks and status queries.
 //!
-//! This module holds a client's configuration and, in each process, its driver and renewer. It
-//! turns calls into operations of `lock`, `doctor` and `node`. It contains no rule of the lock.
-//! Nothing in the crate depends on it, apart from tests; language bindings call it.
+//! This module holds a client's configuration and, in each process, its driver and renewer. It turns calls into
+//! operations of `lock`, `doctor` and `node`. It contains none of the lock's rules. Apart from tests, no other module
+//! of the crate depends on this module; language bindings call it.
 //!
 //! Reading order: `mod.rs`, `lock.rs`, `setters.rs` (options), `setup.rs` (what belongs to one process), `election.rs`,
-//! `watch.rs`, `status.rs`, `test_nodes.rs` (for tests of users).
+//! `watch.rs`, `status.rs`, `test_nodes.rs` (for the tests that users write).
 
 pub(crate) mod adoption;
 pub(crate) mod election;
@@ -48,10 +48,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A client of N independent nodes. Clones are cheap and share their connections, leases and
-/// statistics.
+/// A client of N independent nodes. Clones are cheap, and share the client's connections, leases and statistics.
 ///
-/// It connects, and starts quorlock's background thread, only when it is first used.
+/// A client connects, and starts quorlock's background thread, only when it is first used.
 ///
 /// ```
 /// # async fn run() -> quorlock::Result<()> {
@@ -87,21 +86,22 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Sets the nodes' URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with
-    /// TLS, `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…`,
-    /// `unix:///path[?db=…&user=…&pass=…]`, or `memory://name` for an in-memory node of this
-    /// process, for tests. By default they are read from the environment variable `QUORLOCK_NODES`.
+    /// Sets the nodes' URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
+    /// `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…`, `unix:///path[?db=…&user=…&pass=…]`,
+    /// or `memory://name` for an in-memory node of this process, for tests. By default the URLs are read from the
+    /// environment variable `QUORLOCK_NODES`.
     pub fn nodes<I: IntoIterator<Item = S>, S: Into<String>>(mut self, urls: I) -> Self {
         self.urls = Some(urls.into_iter().map(Into::into).collect());
         self
     }
 
-    /// [`ClientBuilder::nodes`] with a comma-separated list of URLs, as in `QUORLOCK_NODES`.
+    /// Sets the nodes, like [`ClientBuilder::nodes`], from a comma-separated list of URLs, as in `QUORLOCK_NODES`.
     pub fn node_list(self, urls: &str) -> Self {
         self.nodes(url::split(urls))
     }
 
-    /// [`ClientBuilder::node_list`] of the command line, which says in which way the nodes were named.
+    /// Like [`ClientBuilder::node_list`], for the command line: `source` names the option or variable that contained
+    /// the list.
     #[doc(hidden)]
     pub fn node_list_from(mut self, source: &'static str, urls: &str) -> Self {
         self.options.dialect = Dialect::CommandLine;
@@ -109,16 +109,15 @@ impl ClientBuilder {
         self.node_list(urls)
     }
 
-    /// Sets a function that returns the user and the password for each new connection to a node,
-    /// instead of the node's URL: for tokens that expire, and for passwords that change. Its
-    /// argument is the node's address, as in [`Client::addresses`]. In-memory nodes and sentinels
-    /// do not use it.
+    /// Sets a function that returns the user and the password for each new connection to a node, in place of those in
+    /// the node's URL: for tokens that expire, and for passwords that change. The function's argument is the node's
+    /// address, as in [`Client::addresses`]. Connections to sentinels and in-memory nodes do not use the function.
     ///
-    /// The future runs on quorlock's own runtime, a tokio runtime, and must not block. If it fails,
-    /// panics, or takes longer than `connect_timeout` together with the connecting, the attempt to
-    /// connect fails, and is made again later. Errors and logs contain the text of its error.
+    /// The future runs on quorlock's own runtime, a tokio runtime, and must not block. If the future fails or panics,
+    /// or if the future and the connecting together take longer than `connect_timeout`, the attempt to connect fails,
+    /// and the client tries again later. Errors and logs contain the text of the future's error.
     ///
-    /// `build` returns an error if a URL has a user or a password, too.
+    /// `build` returns an error if a URL also has a user or a password.
     pub fn credentials<F>(mut self, ask: impl Fn(&str) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = std::result::Result<Credentials, String>> + Send + 'static,
@@ -127,8 +126,8 @@ impl ClientBuilder {
         self
     }
 
-    /// [`ClientBuilder::credentials`] with a function that answers requests later, for language
-    /// bindings. The function must not block.
+    /// Like [`ClientBuilder::credentials`], for language bindings: the function receives a request, which the binding
+    /// can answer later. The function must not block.
     pub fn credentials_by_request(
         mut self,
         ask: impl Fn(CredentialsRequest) + Send + Sync + 'static,
@@ -140,43 +139,41 @@ impl ClientBuilder {
     lease_setters!();
     wait_setters!();
 
-    /// Sets the maximum time that a node may take to answer a request: 1 ms to 1 h. By default a
-    /// twentieth of the ttl, but at least 10 ms and at most 200 ms.
+    /// Sets the maximum time that a node may take to answer a request: 1 ms to 1 h. The default is a twentieth of the
+    /// ttl, but at least 10 ms and at most 200 ms.
     pub fn node_timeout(self, timeout: Duration) -> Self {
         self.duration("node_timeout", timeout)
     }
 
-    /// Sets the maximum time for connecting to a node. While too few nodes can vote, an acquire or
-    /// extension keeps trying for this time, and an acquire for at most `wait`. 1 ms to 1 h, 1 s by
-    /// default.
+    /// Sets the maximum time for connecting to a node. While too few nodes can vote, an acquire or extension keeps
+    /// trying for this time; an acquire stops earlier if `wait` is shorter. 1 ms to 1 h, 1 s by default.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.duration("connect_timeout", timeout)
     }
 
-    /// Sets the maximum relative difference in rate between two clocks: 0 to 0.5, 0.01 (1 %) by
-    /// default. By default it is read from the environment variable `QUORLOCK_DRIFT_FACTOR`.
+    /// Sets the maximum relative difference in rate between two clocks: 0 to 0.5. By default it is read from the
+    /// environment variable `QUORLOCK_DRIFT_FACTOR`, and is 0.01 (1 %) if the variable is not set.
     pub fn drift_factor(self, factor: f64) -> Self {
         self.option(Dialect::Rust, "drift_factor", &OptionValue::Number(factor))
     }
 
-    /// Sets the range of the random delay between two attempts of a waiter that is not notified: 1
-    /// ms to 1 h, 50 ms to 200 ms by default. `shortest` is also the time for which a notified
-    /// waiter has priority over others.
+    /// Sets the range of the random delay between two attempts of a waiter that is not notified: 1 ms to 1 h, 50 ms to
+    /// 200 ms by default. `shortest` is also how long a notified waiter has priority over other waiters.
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
         let delays = [shortest, longest].map(|delay| OptionValue::Number(delay.as_secs_f64()));
         self.option(Dialect::Rust, "retry_delay", &OptionValue::List(delays.into()))
     }
 
-    /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the
-    /// longest ttl of any client; zero turns it off. By default it is read from the environment variable
-    /// `QUORLOCK_RESTART_GUARD`, such as `30s`, and off without it: a node that loses its data in a restart may then
-    /// grant a lock while an earlier lease for it is still valid.
+    /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the longest ttl of any client;
+    /// zero turns this guard off. By default it is read from the environment variable `QUORLOCK_RESTART_GUARD`, such as
+    /// `30s`, and is off if the variable is not set. Without the guard, a node that loses its data in a restart may
+    /// grant a lock while an earlier lease on the same resource is still valid.
     pub fn restart_guard(self, guard: Duration) -> Self {
         self.duration("restart_guard", guard)
     }
 
     /// Sets the prefix of all keys on the nodes. By default it is read from the environment variable
-    /// `QUORLOCK_KEY_PREFIX`, and empty without it.
+    /// `QUORLOCK_KEY_PREFIX`, and is empty if the variable is not set.
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
@@ -203,9 +200,9 @@ impl ClientBuilder {
 
     /// Builds the client. Does no IO, apart from reading the files that TLS parameters name.
     ///
-    /// Options that were not set, and that must be equal in a fleet, are read from the environment variables
-    /// `QUORLOCK_RESTART_GUARD`, `QUORLOCK_KEY_PREFIX` and `QUORLOCK_DRIFT_FACTOR`, unless all nodes are in-memory nodes. An
-    /// empty variable counts as not set.
+    /// Options that were not set, and that must be equal for all clients of a fleet, are read from the environment
+    /// variables `QUORLOCK_RESTART_GUARD`, `QUORLOCK_KEY_PREFIX` and `QUORLOCK_DRIFT_FACTOR`, unless all nodes are
+    /// in-memory nodes. An empty variable counts as not set.
     ///
     /// # Errors
     ///
@@ -242,15 +239,14 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Returns the lock on a resource, or on several that are locked together or not at all. A
-    /// [`Lock`] holds nothing; each acquire creates a lease of its own. Errors in the names are
-    /// returned by the acquire.
+    /// Returns the lock on a resource, or on several resources, of which an acquire locks all or none. A [`Lock`] holds
+    /// nothing; each acquire creates its own lease. If a name is invalid, the acquire returns the error.
     pub fn lock(&self, resources: impl Into<Resources>) -> Lock {
         Lock::new(Arc::clone(&self.setup), resources.into())
     }
 
-    /// Returns the semaphore of a resource, of which at most `limit` permits are held at the same time: 1 to 1,024. All
-    /// clients should use the same limit. Errors in the name and the limit are returned by the acquire.
+    /// Returns the semaphore of a resource. At most `limit` of its permits, 1 to 1,024, are held at the same time. All
+    /// clients should use the same limit. If the name or the limit is invalid, the acquire returns the error.
     pub fn semaphore(&self, resource: impl Into<String>, limit: u32) -> Semaphore {
         self.semaphore_as(Dialect::Rust, resource, &OptionValue::Number(limit.into()))
     }
@@ -266,8 +262,9 @@ impl Client {
         Semaphore::new(Arc::clone(&self.setup), resource.into(), dialect, limit)
     }
 
-    /// Returns the adoption of a lease that its holder has [detached](Lease::detach), in this process or another,
-    /// in any language. `text` is what the holder got. Errors in it are returned by the acquire.
+    /// Returns the adoption of a lease that its holder has [detached](Lease::detach), in this process or another, in
+    /// any language. [`Lease::detach`] gave the `text` to that holder. If the text is invalid, the acquire returns the
+    /// error.
     ///
     /// ```
     /// # async fn run() -> quorlock::Result<()> {
@@ -287,7 +284,7 @@ impl Client {
         Adoption::new(Arc::clone(&self.setup), text)
     }
 
-    /// Checks a time for [`Lease::detach_by`] before there is a lease. Used by the command line.
+    /// Checks the time `within` for [`Lease::detach_by`] before a lease exists. Used by the command line.
     ///
     /// # Errors
     ///
@@ -298,20 +295,21 @@ impl Client {
     }
 
     /// Returns a candidate for the leader of a resource. The leader is the holder of the lock on the resource, and the
-    /// candidates wait for it. Errors in the name are returned by [`Election::next`] and [`Election::run`].
+    /// candidates wait for this lock. If the name is invalid, [`Election::next`] and [`Election::run`] return the
+    /// error.
     ///
-    /// The options are those of the client, except that a candidate waits without a limit, and a leader keeps its lease
+    /// The candidate has the client's options, except that it waits without a limit and, as the leader, keeps its lease
     /// without a limit.
     pub fn elect(&self, resource: impl Into<String>) -> Election {
         Election::new(Arc::clone(&self.setup), resource.into())
     }
 
-    /// Returns an observer of the leader of a resource. It takes no part in the election, and learns of each new leader
-    /// by its holder name and its fence, never going back in fence. Errors in the name are returned by
-    /// [`Watch::next`].
+    /// Returns an observer of the leader of a resource. The observer takes no part in the election. It reports the
+    /// holder name and the fence of each new leader, and the fences only increase. If the name is invalid,
+    /// [`Watch::next`] returns the error.
     ///
-    /// It is a hint, for followers that connect to the leader or redirect to it: the leader may be gone
-    /// by then. Safety comes from the fence that the leader sends with its writes.
+    /// A reported leader is a hint, for followers that connect to the leader or redirect requests to it: the leader may
+    /// have changed in the meantime. Safety comes from the fence that the leader sends with its writes.
     ///
     /// ```
     /// # async fn run() -> quorlock::Result<()> {
@@ -338,9 +336,9 @@ impl Client {
         self.setup.driver().stats()
     }
 
-    /// Examines all nodes, and reports what keeps them from voting and what may break a guarantee
-    /// of the lock. It changes nothing on them. Takes at most twice `connect_timeout`, or three times if
-    /// a node is a Redis Cluster.
+    /// Examines all nodes, and reports what keeps them from voting and what may break a guarantee of the lock. The
+    /// examination changes nothing on the nodes. It takes at most twice `connect_timeout`, or three times
+    /// `connect_timeout` if a node is a Redis Cluster.
     ///
     /// The only possible error is [`ErrorCode::Closed`], if the client is closed.
     ///
@@ -350,13 +348,13 @@ impl Client {
         self.ask(async move { Ok(diagnose(&setup.endpoints, &setup.options).await) })
     }
 
-    /// Asks each node whether it can vote now, and changes nothing on it. Returns as soon as
-    /// `enough` nodes can, and after `connect_timeout` and `node_timeout` at the latest. The outcome
-    /// is [`NodeOutcome::Granted`](crate::NodeOutcome::Granted) at nodes that can vote, and
-    /// [`NodeOutcome::Pending`](crate::NodeOutcome::Pending) at nodes that had not answered by then.
+    /// Asks each node whether it can vote now, and changes nothing on it. Returns as soon as `enough` nodes can vote,
+    /// and at the latest when `connect_timeout` plus `node_timeout` has passed. The outcome is
+    /// [`NodeOutcome::Granted`](crate::NodeOutcome::Granted) at nodes that can vote, and
+    /// [`NodeOutcome::Pending`](crate::NodeOutcome::Pending) at nodes that had not answered when the call returned.
     ///
-    /// Two nodes that are the same server are an error with [`ErrorCode::Config`], as in an acquire.
-    /// Used by the command line.
+    /// If two nodes are the same server, the result is an error with [`ErrorCode::Config`], as in an acquire. Used by
+    /// the command line.
     ///
     /// [`ErrorCode::Config`]: crate::ErrorCode::Config
     #[doc(hidden)]
@@ -392,20 +390,21 @@ impl Client {
         status::status(&self.setup, resource.into())
     }
 
-    /// Stops renewing a lease of this client, and returns it with a text from which [`Client::resume`] makes a lease in any
-    /// process. Neither dropping the lease nor closing the client releases it any more; it ends by its ttl. The text is
-    /// a secret: anyone who has it can extend and release the lease. Used by the command line.
+    /// Stops renewing a lease of this client, and returns the lease with a text from which [`Client::resume`] makes a
+    /// lease in any process. After this call, neither dropping the lease nor closing the client releases it; the lease
+    /// expires after its ttl. The text is a secret: anyone who has the text can extend and release the lease. Used by
+    /// the command line.
     #[doc(hidden)]
     pub fn keep(&self, lease: Lease) -> Pending<Result<(Lease, String)>> {
         let setup = Arc::clone(&self.setup);
         self.ask(async move { keep(&setup, lease).await })
     }
 
-    /// Makes a lease of the text that [`Client::keep`] has returned. It is not renewed, and nodes that lost its key do
-    /// not get it back. Used by the command line.
+    /// Makes a lease from the text that [`Client::keep`] returned. The lease is not renewed, and nodes that lost its
+    /// key do not get the key back. Used by the command line.
     ///
     /// The result is [`ErrorCode::LeaseLost`] if the lease has ended, [`ErrorCode::NoQuorum`] if too few nodes answer
-    /// to tell, and [`ErrorCode::Config`] if the text is damaged or of other nodes.
+    /// to decide, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
     ///
     /// [`ErrorCode::LeaseLost`]: crate::ErrorCode::LeaseLost
     /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
@@ -417,9 +416,9 @@ impl Client {
         self.ask(async move { resume(&setup, &text).await })
     }
 
-    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, sorted and
-    /// `limit` at most, and whether there may be more. A lock key is told from other keys by its value, so keys of other libraries are not listed. It
-    /// changes nothing on the nodes, but looks at all of their keys.
+    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, sorted and at most
+    /// `limit` of them, and whether there may be more. Lock keys are recognized by their values, so keys of other
+    /// libraries are not listed. The call changes nothing on the nodes, but reads all of their keys.
     ///
     /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
     /// line.
@@ -436,20 +435,19 @@ impl Client {
         self.ask(async move { list(&setup, &prefix, limit).await })
     }
 
-    /// Releases the resource on behalf of the holder in this [`Status`], and notifies the next
-    /// waiter. If another lease has replaced that holder, the new lease is not affected. Returns
-    /// the outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that
-    /// there was nothing to delete.
+    /// Releases the resource on behalf of the holder in this [`Status`], and notifies the next waiter. If another lease
+    /// has replaced that holder, the new lease is not affected. Returns the outcome at each node;
+    /// [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the node had nothing to delete.
     ///
-    /// Use it for a holder that hangs, or that crashed and had a long ttl. A holder that is alive
-    /// notices the loss at its next extension, after a third of its ttl; until then it may work
-    /// concurrently with the next holder. A key whose value is not text is not deleted. A node for which the
-    /// status has no token is not asked, and keeps the outcome of the status.
+    /// Use this for a holder that hangs, or that crashed and had a long ttl. A holder that is alive notices the loss at
+    /// its next extension, after a third of its ttl; until then it may work concurrently with the next holder. A key
+    /// whose value is not text is not deleted. A node for which the status has no token gets no request; its report
+    /// repeats the outcome in the status.
     pub fn force_release(&self, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
         status::release(&self.setup, seen)
     }
 
-    /// [`Client::force_release`] for whichever holder has the resource now, for language bindings.
+    /// Like [`Client::force_release`], for the current holder of the resource. For language bindings.
     #[doc(hidden)]
     pub fn force_release_holder(
         &self,
@@ -458,11 +456,9 @@ impl Client {
         status::release_holder(&self.setup, resource.into())
     }
 
-    /// Deletes the fencing counters of a resource that is neither held nor waited for and that will
-    /// not be used again, such as one with a random name. Otherwise the nodes keep them for a minute
-    /// beyond the ttl.
-    /// Returns the outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing)
-    /// means that the resource is in use.
+    /// Deletes the fencing counters of a resource that is neither held nor waited for and that will not be used again,
+    /// such as one with a random name. Otherwise the nodes keep these counters for a minute beyond the ttl. Returns the
+    /// outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the resource is in use.
     pub fn forget(&self, resource: impl Into<String>) -> Pending<Result<Vec<NodeReport>>> {
         status::forget(&self.setup, resource.into())
     }
@@ -472,23 +468,24 @@ impl Client {
         self.setup.is_closed()
     }
 
-    /// Runs a future on the calling thread, which drives quorlock's own runtime meanwhile. So operations of clients and the
-    /// future, with the tasks that it spawns on tokio, do not have to wake one another's thread. For a program whose
-    /// main loop is this future, such as `quorlock serve`. Neither it nor its tasks may block.
+    /// Runs a future on the calling thread, which also drives quorlock's own runtime until the future is done. Client
+    /// operations, the future and the tasks that the future spawns on tokio thus share one thread, and need not wake
+    /// another thread. For a program whose main loop is this future, such as `quorlock serve`. Neither the future nor
+    /// its tasks may block.
     ///
     /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if the runtime cannot start.
     ///
     /// # Panics
     ///
-    /// If it is called on a thread of an async executor.
+    /// If the call is made on a thread of an async executor.
     #[doc(hidden)]
     pub fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
         runtime::drive(future)
     }
 
-    /// Runs a task on quorlock's own runtime, where renewals come before it, however many such tasks there are. For
-    /// the program of [`Client::drive`]. The task must not block, and must yield between pieces of work that take longer
-    /// than a fraction of a millisecond. A panic ends only the task.
+    /// Runs a task on quorlock's own runtime, where renewals have priority over such tasks. For programs that use
+    /// [`Client::drive`]. The task must not block, and must yield between pieces of work that take longer than a
+    /// fraction of a millisecond. A panic ends only the task.
     ///
     /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if the runtime cannot start.
     #[doc(hidden)]
@@ -496,17 +493,17 @@ impl Client {
         runtime::spawn(task)
     }
 
-    /// Returns a runtime of tokio that the calling thread drives, such as for a program that waits for more than
-    /// quorlock. Fails if the process may not open enough files, where tokio panics.
+    /// Returns a tokio runtime that the calling thread drives, for example for a program that also waits for things
+    /// other than quorlock. Returns an error if the process cannot open enough files; tokio itself would panic.
     #[doc(hidden)]
     pub fn new_runtime() -> std::io::Result<tokio::runtime::Runtime> {
         runtime::executor::new_runtime()
     }
 
-    /// Closes the client. Acquires in progress end with [`ErrorCode::Closed`], leases that are
-    /// still held are released, and the connections are closed. Waits for the nodes for at most
-    /// `connect_timeout`. May be called more than once. The nodes do not keep the keys of the leases that it
-    /// releases ([`Lock::keep`]): their holders have not finished.
+    /// Closes the client. Acquires in progress end with [`ErrorCode::Closed`], leases that are still held are released,
+    /// and the connections are closed. Waits for the nodes for at most `connect_timeout`. May be called more than once.
+    /// The option [`Lock::keep`] does not apply to the leases that the call releases, because their holders have not
+    /// finished: the nodes delete the keys.
     ///
     /// In a forked child, closes only the child's connections, not the parent's.
     ///

@@ -1,16 +1,16 @@
-//! The status of a semaphore: who has which permit, node by node. No acquire relies on it.
+//! The status of a semaphore: who has which permit, node by node. No acquire relies on this status.
 
 use crate::client::setup::Setup;
 use crate::client::status::ask;
-use crate::command::answer::Answered;
-use crate::command::keys::Keys;
-use crate::command::reply::{HeldPermit, Holder, Reply, StoredPermits};
-use crate::command::request::Request;
-use crate::command::token::Token;
 use crate::config::resources::Resources;
 use crate::error::{NodeOutcome, NodeReport, Result};
 use crate::lock::driver::Driver;
 use crate::runtime::Pending;
+use crate::wire::answer::Answered;
+use crate::wire::keys::Keys;
+use crate::wire::reply::{HeldPermit, Holder, Reply, StoredPermits};
+use crate::wire::request::Request;
+use crate::wire::token::Token;
 use quorlock_protocol::Quorum;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -18,20 +18,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The holder of a permit: a majority of the nodes has its token.
+/// The holder of a permit: a majority of the nodes stores the holder's token for this permit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PermitHolder {
     /// The number of the permit.
     pub slot: u32,
-    /// The name of the holder; `None` if it has none. It is what the holder calls itself.
+    /// The name that the holder has given itself; `None` if it has none.
     pub holder: Option<String>,
-    /// The first 8 characters of its token, which tell holders apart; a lease of several permits has one token. The rest
-    /// is secret.
+    /// The first 8 characters of the holder's token, which tell holders apart; a lease of several permits has one
+    /// token. The rest of the token is secret.
     pub token: String,
-    /// The largest fencing token of the permit on these nodes; `None` if they have forgotten it.
+    /// The largest fencing token of the permit on the nodes that store the holder's token; `None` if these nodes have
+    /// forgotten it.
     pub fence: Option<u64>,
-    /// The time until a majority of the nodes has the permit no more, in milliseconds, if it is not extended.
+    /// The time in milliseconds until fewer than a majority of the nodes hold the permit, unless the lease is extended.
     pub expires_in_ms: Option<u64>,
 }
 
@@ -47,7 +48,7 @@ pub struct SemaphoreStatus {
     pub free: u32,
     /// The number of waiters: the length of the longest queue.
     pub waiters: u64,
-    /// The holders, in the order of their slots. Those at or above the limit belong to clients with a larger one.
+    /// The holders, in the order of their slots. Slots at or above the limit belong to clients that use a larger limit.
     pub holders: Vec<PermitHolder>,
     /// The outcome at each node, in the order of the client's list.
     pub nodes: Vec<PermitNode>,
@@ -59,11 +60,12 @@ pub struct SemaphoreStatus {
 pub struct PermitNode {
     /// The address of the node, without a password.
     pub address: String,
-    /// Whether the node answered: [`NodeOutcome::Confirmed`] if so.
+    /// [`NodeOutcome::Confirmed`] if the node answered. Any other outcome says why there is no report, or why the
+    /// report does not count.
     pub outcome: NodeOutcome,
     /// Details of a failure; empty if there is none.
     pub detail: String,
-    /// The number of permits that are held there; `None` if the node did not answer.
+    /// The number of permits that are held on this node; `None` if the node did not answer.
     pub held: Option<u32>,
 }
 
@@ -125,7 +127,7 @@ fn milliseconds(left: Duration) -> u64 {
     u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a node stores, if its answer counts.
+/// Returns what a node stores; `None` if its answer does not count.
 fn stored(answered: &Answered) -> Option<StoredPermits> {
     match answered {
         Ok(Reply::SeenPermits(stored)) => Some(stored.clone()),

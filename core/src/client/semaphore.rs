@@ -1,4 +1,4 @@
-//! [`Semaphore`]: the public type for the permits of a resource. It checks the options; the module `lock` runs the
+//! [`Semaphore`]: the public type for the permits of a resource. This module checks the options; `crate::lock` runs the
 //! acquires.
 
 use crate::client::lock::{Lock, PermitChoice};
@@ -11,18 +11,18 @@ use crate::config::quoted::Quoted;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::Result;
 use crate::lock::lease::Lease;
-use crate::lock::owner::Owner;
+use crate::lock::lease::owner::Owner;
 use crate::runtime::Pending;
 use std::fmt;
 use std::sync::Arc;
 
-/// A semaphore: at most `limit` permits of a resource are held at the same time. It holds nothing until it is acquired,
-/// so it can be cloned, shared and acquired any number of times.
+/// A semaphore: at most `limit` permits of a resource are held at the same time. A `Semaphore` holds nothing until it
+/// is acquired, so it can be cloned, shared and acquired any number of times.
 ///
-/// Each permit has a number, its slot: 0 to `limit` − 1. A slot is a lock of its own over a majority of the nodes, so the
-/// limit holds as a lock does. It is independent of the lock of the same resource.
+/// Each permit has a number, its slot: 0 to `limit` − 1. Each slot is a separate lock, held on a majority of the nodes,
+/// so the limit is as safe as a lock is. The semaphore is independent of the lock on the same resource.
 ///
-/// An option that is not set is that of the client.
+/// An option that is not set has the client's value.
 ///
 /// ```
 /// # async fn run() -> quorlock::Result<()> {
@@ -69,7 +69,7 @@ impl Semaphore {
         }
     }
 
-    /// Sets how many permits each acquire gets, all of them or none: 1 to the limit, 1 by default.
+    /// Sets how many permits each acquire gets: 1 to the limit, 1 by default. An acquire gets all of them or none.
     pub fn permits(self, count: u32) -> Self {
         self.option(Dialect::Rust, "permits", &OptionValue::Number(count.into()))
     }
@@ -77,7 +77,7 @@ impl Semaphore {
     lease_setters!();
     wait_setters!();
 
-    /// Sets an option by name, for language bindings: `permits`, or one of a lock. See [`Lock::option`].
+    /// Sets an option by name, for language bindings: `permits`, or an option of a lock. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         if name != dialect.name("permits") {
             return Self { lock: self.lock.option(dialect, name, value), ..self };
@@ -88,8 +88,8 @@ impl Semaphore {
         }
     }
 
-    /// Returns the semaphore, or the first error in its resource and options. Without this call, the acquire returns that
-    /// error.
+    /// Returns the semaphore, or the first error in its resource and options. Without this call, the acquire returns
+    /// that error.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Semaphore {
         &self.lock.resources()[0]
     }
 
-    /// The largest number of permits that are held at the same time.
+    /// The largest number of permits that can be held at the same time.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -114,11 +114,11 @@ impl Semaphore {
         self.count
     }
 
-    /// Acquires the permits, as [`Lock::acquire`] acquires a lock. [`Lease::slots`] tells which ones.
+    /// Acquires the permits, as [`Lock::acquire`] acquires a lock. [`Lease::slots`] returns their slots.
     ///
-    /// If too few permits are free for the whole `wait`, the result is
-    /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). Waiters are served in the order of their arrival, so that one that
-    /// wants several permits is not overtaken for ever. Dropping the result cancels the acquire.
+    /// If too few permits are free during the whole `wait`, the result is
+    /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). Waiters are served in the order of their arrival, so a waiter
+    /// that wants several permits is not overtaken forever. Dropping the result cancels the acquire.
     pub fn acquire(&self) -> Pending<Result<Lease>> {
         self.lock.acquire()
     }
@@ -128,7 +128,7 @@ impl Semaphore {
         self.lock.acquire_as(owner)
     }
 
-    /// Tries to acquire the permits without waiting, as [`Lock::try_acquire`]. Returns `None` if too few are free.
+    /// Tries to acquire the permits without waiting, like [`Lock::try_acquire`]. Returns `None` if too few are free.
     pub fn try_acquire(&self) -> Pending<Result<Option<Lease>>> {
         self.lock.try_acquire()
     }

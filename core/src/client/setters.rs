@@ -1,7 +1,7 @@
-//! The setters of the options that several builders have, written once. A builder that expands them has a method
-//! `option`, which sets an option by its name and checks the value.
+//! The setters of the options that several builders have, written once. A builder that expands these macros must have a
+//! method `option`, which sets an option by its name and checks the value.
 
-/// The setters for builders of leases, and for the client, which has the defaults.
+/// The setters for the builders of leases, and for the client builder, which sets their defaults.
 macro_rules! lease_setters {
     () => {
         /// Sets the time for which the nodes keep a lease that is not extended: 10 ms to 24 h. A client's default is
@@ -15,8 +15,8 @@ macro_rules! lease_setters {
             self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
         }
 
-        /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more. It also limits the
-        /// `ttl`. A client's default is 1 h, which does not limit the `ttl`.
+        /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more. If you set a value, the
+        /// value also limits the `ttl`. A client's default is 1 h; this default does not limit the `ttl`.
         pub fn max_hold(self, max_hold: std::time::Duration) -> Self {
             self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
         }
@@ -33,8 +33,8 @@ macro_rules! lease_setters {
             self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
         }
 
-        /// Sets how long the nodes keep the key of a released lease, so that nobody else acquires the lock before: 10
-        /// ms to 24 h from the release. Zero, a client's default, deletes the key. See
+        /// Sets how long the nodes keep the key of a released lease, so that nobody else acquires the lock during that
+        /// time: 10 ms to 24 h from the release. Zero, a client's default, deletes the key. See
         /// [`Lease::release_and_keep`](crate::Lease::release_and_keep).
         pub fn keep(self, keep: std::time::Duration) -> Self {
             self.option(Dialect::Rust, "keep", &OptionValue::Number(keep.as_secs_f64()))
@@ -42,7 +42,7 @@ macro_rules! lease_setters {
     };
 }
 
-/// The setters for builders whose wait may be limited: all but a candidate of an election.
+/// The setters for builders whose wait may be limited: all except the candidate of an election.
 macro_rules! wait_setters {
     () => {
         /// Sets the maximum time that an acquire waits for other holders. Zero means a single attempt. A client's

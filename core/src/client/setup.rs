@@ -1,13 +1,13 @@
-//! The configuration of a client, shared by all processes, and the renewer and driver that each
-//! process starts for it. A forked child thus gets connections of its own on first use.
+//! The configuration of a client, which forked children share, and the renewer and driver that each process starts for
+//! the client. A forked child thus gets its own connections on first use.
 
-use crate::command::script;
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::lock::driver::Driver;
 use crate::lock::renewer::Renewer;
 use crate::runtime::Pending;
 use crate::runtime::fork::{self, PerProcess};
+use crate::wire::script;
 use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -25,8 +25,8 @@ impl Setup {
     /// Creates the setup. Starts nothing.
     pub(crate) fn new(options: Options, endpoints: Vec<Endpoint>) -> Arc<Self> {
         fork::watch();
-        // Done here, not lazily: if another thread were initializing the scripts during a fork, the
-        // child would wait for it forever.
+        // Prepare the scripts here, not lazily: if another thread were initializing them during a fork, the child would
+        // wait forever for that thread.
         script::prepare();
         Arc::new(Self {
             options,
@@ -42,7 +42,7 @@ impl Setup {
         self.endpoints.iter().any(Endpoint::is_cluster)
     }
 
-    /// The renewer of this process, which owns the client's leases. Starts it if needed.
+    /// The renewer of this process, which owns the client's leases. Creates the renewer if needed.
     pub(crate) fn renewer(&self) -> &Arc<Renewer> {
         let renewer = self.renewer.get_or_init(|| {
             Renewer::new(&Driver::new(self.options.clone(), self.quorum, &self.endpoints))
@@ -66,7 +66,7 @@ impl Setup {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Closes everything in this process; see `Client::close`.
+    /// Closes the client in this process; see `Client::close`.
     pub(crate) fn close(&self) -> Pending<()> {
         self.closed.store(true, Ordering::Release);
         fence(Ordering::SeqCst);

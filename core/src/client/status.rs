@@ -1,21 +1,21 @@
-//! The status of a resource, node by node, for operators and tools. No lock relies on it.
+//! The status of a resource, node by node, for operators and tools. No lock relies on this status.
 //!
 //! This module also has the two operations that operators use in response: force-release and
 //! forget.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
-use crate::command::answer::{self, Answered};
-use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Reply};
-use crate::command::request::{Request, Subject};
-use crate::command::token::Token;
 use crate::error::{NodeOutcome, NodeReport, Result};
 use crate::lock::driver::Driver;
 use crate::node::Node;
 use crate::node::exchange::PackedRequest;
 use crate::runtime::Pending;
 use crate::runtime::clock;
+use crate::wire::answer::{self, Answered};
+use crate::wire::keys::Keys;
+use crate::wire::reply::{Holder, Reply};
+use crate::wire::request::{Request, Subject};
+use crate::wire::token::Token;
 use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -57,13 +57,13 @@ impl State {
 pub struct Reader {
     /// The name of the reader; `None` if it has none.
     pub holder: Option<String>,
-    /// The first 8 characters of its token, which tell readers apart. The rest is secret.
+    /// The first 8 characters of the reader's token, which tell readers apart. The rest of the token is secret.
     pub token: String,
     /// The whole token.
     #[serde(skip)]
     pub(crate) value: Token,
-    /// The time until its lease expires if it is not extended, in milliseconds: on this node or, in a [`Status`], on so
-    /// many that no majority has it.
+    /// The time in milliseconds until the reader's lease expires, unless it is extended: on this node or, in
+    /// [`Status::readers`], on so many nodes that fewer than a majority still hold it.
     pub expires_in_ms: u64,
 }
 
@@ -73,14 +73,15 @@ pub struct Reader {
 pub struct NodeStatus {
     /// The node's URL, without user and password.
     pub address: String,
-    /// `held`; `missing` if the resource is free on this node. Any other outcome says why there is
-    /// no report, or why it does not count.
+    /// `held`; `missing` if the resource is free on this node. Any other outcome says why there is no report, or why
+    /// the report does not count.
     pub outcome: NodeOutcome,
     /// Details, such as the server's error text; may be empty.
     pub detail: String,
-    /// The name of the holder; `None` if it has no name, if there are readers, or if another program stored the key.
+    /// The name of the holder; `None` if the holder has no name, if there are readers, or if another program stored the
+    /// key.
     pub holder: Option<String>,
-    /// The holders in shared mode. The resource is `held` by them together.
+    /// The holders in shared mode. The resource is `held` by all of them together.
     pub readers: Vec<Reader>,
     /// The first 8 characters of the token in the lock key, which tell holders apart; `None` if there is no
     /// key, or its value is not text. The rest is secret.
@@ -88,12 +89,11 @@ pub struct NodeStatus {
     /// The whole token, for a force-release.
     #[serde(skip)]
     pub(crate) value: Option<Token>,
-    /// The time until the key expires, in milliseconds; `None` if it never does, or if there is no
-    /// key.
+    /// The time until the key expires, in milliseconds; `None` if the key never expires, or if there is no key.
     pub expires_in_ms: Option<u64>,
-    /// The last fencing token that the node granted; `None` if it has been forgotten.
+    /// The last fencing token that the node granted; `None` if the node has forgotten it.
     pub fence: Option<u64>,
-    /// The number of clients in the node's queue; `None` if it could not be read.
+    /// The number of clients in the node's queue; `None` if the queue could not be read.
     pub waiters: Option<u64>,
 }
 
@@ -103,28 +103,27 @@ pub struct NodeStatus {
 pub struct Status {
     /// The name of the resource.
     pub resource: String,
-    /// Whether it is held.
+    /// Whether the resource is held.
     pub state: State,
     /// The name of the holder. `None` if the state is not [`State::Held`], if the holder has no name, if there are
-    /// readers, or if another program holds the resource. It is what the holder calls itself.
+    /// readers, or if another program holds the resource. The holder chooses its own name.
     pub holder: Option<String>,
-    /// The holders in shared mode: those that a majority of the nodes has.
+    /// The holders in shared mode: those whose tokens a majority of the nodes stores.
     pub readers: Vec<Reader>,
     /// The first 8 characters of the token that a majority of the nodes holds, which tell holders apart;
     /// `None` if the state is not [`State::Held`]. The rest is secret.
     pub token: Option<String>,
-    /// When the holder acquired the resource, in milliseconds since the Unix epoch by the nodes' clocks.
-    /// `None` if the state is not [`State::Held`], if another program holds the resource, or if the fence does
-    /// not tell.
+    /// When the holder acquired the resource, in milliseconds since the Unix epoch by the nodes' clocks. `None` if the
+    /// state is not [`State::Held`], if another program holds the resource, or if the fence gives no time.
     ///
-    /// It is derived from the fence, which is the median of the nodes' clocks unless a counter was ahead of
-    /// them: then the time is too late, or `None` if it would be in the future.
+    /// The time is derived from the fence. The fence is the median of the nodes' clocks, unless a node's fence counter
+    /// was ahead of the clocks: the time is then too late, or `None` if it would be in the future.
     pub since_ms: Option<u64>,
-    /// The largest fencing token that was granted: the holder's, if the resource is held; otherwise
-    /// that of the last holder or of an attempt that failed.
+    /// The largest fencing token that was granted: that of the holder, if the resource is held; otherwise that of the
+    /// last holder, or of an attempt that failed.
     pub fence: Option<u64>,
-    /// The time until a majority of the nodes is free, in milliseconds, if no key is extended.
-    /// `None` if the resource is free, or if the time is unknown.
+    /// The time in milliseconds until the resource is free on a majority of the nodes, if no key is extended. `None` if
+    /// the resource is free, or if the time is unknown.
     pub expires_in_ms: Option<u64>,
     /// The number of clients that wait for the resource: the length of the longest queue.
     pub waiters: u64,
@@ -138,13 +137,13 @@ impl Status {
         serde_json::to_string(self).expect("it contains only values that JSON can represent")
     }
 
-    /// `now` is the nodes' time in microseconds since the Unix epoch.
+    /// Derives the status from the nodes' reports. `now` is the nodes' time in microseconds since the Unix epoch.
     pub(crate) fn of(resource: &str, quorum: Quorum, now: u64, nodes: Vec<NodeStatus>) -> Self {
         let state = state(quorum, &nodes);
         let held = |node: &&NodeStatus| node.outcome == NodeOutcome::Held;
         let token = most_held(&nodes).filter(|_| state == State::Held).and_then(|(token, _)| token);
-        // The time in milliseconds until this node is free; `None` if its key never expires, or if
-        // the node gave no report that counts.
+        // The time in milliseconds until the resource is free on this node; `None` if the key never expires, or if the
+        // node's report does not count.
         let free_at = |node: &NodeStatus| match node.outcome {
             NodeOutcome::Missing => Some(0),
             NodeOutcome::Held => node.expires_in_ms,
@@ -157,7 +156,7 @@ impl Status {
             State::Held => nodes.iter().filter(held).filter_map(|node| node.fence).max(),
             _ => nodes.iter().filter_map(|node| node.fence).max(),
         };
-        // The nodes' clocks may differ by the window.
+        // A fence may be ahead of `now`, because the nodes' clocks may differ by `FENCE_WINDOW`.
         let is_past =
             |fence: &u64| Duration::from_micros(fence.saturating_sub(now)) <= FENCE_WINDOW;
         let since = fence.filter(is_past).filter(|_| token.is_some_and(Token::is_own));
@@ -176,7 +175,7 @@ impl Status {
     }
 }
 
-/// Returns the value that most nodes hold, and the number of these nodes. A value of `None` stands
+/// Returns the value of the lock key that the largest number of nodes have, and that number. A value of `None` stands
 /// for any value that is not text.
 fn most_held(nodes: &[NodeStatus]) -> Option<(Option<&Token>, usize)> {
     let mut holders = HashMap::<_, usize>::new();
@@ -186,7 +185,7 @@ fn most_held(nodes: &[NodeStatus]) -> Option<(Option<&Token>, usize)> {
     holders.into_iter().max_by_key(|(_, count)| *count)
 }
 
-/// Returns the readers that a majority of the nodes has.
+/// Returns the readers whose tokens a majority of the nodes stores.
 fn readers(quorum: Quorum, nodes: &[NodeStatus]) -> Vec<Reader> {
     let counted = || nodes.iter().filter(|node| node.outcome == NodeOutcome::Held);
     let mut left = HashMap::<_, Vec<_>>::new();
@@ -292,7 +291,7 @@ async fn look(driver: &Driver, keys: &Arc<[Keys]>, resource: &str) -> Status {
     Status::of(resource, driver.quorum, now, nodes)
 }
 
-/// Deletes the seen tokens. A node on which no token was seen is reported as it was seen.
+/// Deletes the tokens in `seen`. For a node without a token in `seen`, returns the report from `seen`.
 async fn delete(driver: &Driver, keys: &Arc<[Keys]>, seen: Status) -> Vec<NodeReport> {
     let turns = driver.turns();
     let release = |node: usize| {
@@ -346,8 +345,8 @@ where
     started.unwrap_or_else(|error| Pending::ready(Err(error)))
 }
 
-/// Sends each node the request that `request` returns for it, and waits for all answers. A node
-/// without a request is reported as not having the resource.
+/// Sends each node the request that `request` returns for it, and waits for all answers. A node for which `request`
+/// returns `None` is reported as [`NodeOutcome::Missing`].
 pub(crate) async fn ask(
     driver: &Driver,
     request: impl Fn(usize) -> Option<Request>,

@@ -1,12 +1,13 @@
-//! In-memory nodes for tests of users: they fail on demand, and their clock can be moved ahead.
+//! In-memory nodes for the tests that users of quorlock write: the nodes fail on demand, and their clock can be moved
+//! ahead.
 //!
-//! This module runs the faults and the clock; `command/memory_node.rs` has the faults,
-//! `runtime/timer.rs` the timers that follow the clock. Language bindings call it.
+//! This module applies the faults and moves the clock; `memory/node.rs` implements the faults, and `runtime/timer.rs`
+//! the timers that follow the clock. Language bindings call this module.
 
-use crate::command::memory_node::{Fault, MemoryNode};
 use crate::error::{Error, Result};
-use crate::lock::extend::ExtensionBatch;
+use crate::lock::claim::extend::ExtensionBatch;
 use crate::lock::renewer::{leases, move_clock};
+use crate::memory::node::{Fault, MemoryNode};
 use crate::runtime::timer::{
     follow_clock, is_awaited, next_due, settle, until_awaited, wake_followers,
 };
@@ -19,11 +20,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// In-memory nodes for tests. Each has a name that no other node of this process has. Dropping this
-/// removes them: close their clients first.
+/// In-memory nodes for tests. Each node has a name that no other node of this process has. Dropping a `TestNodes`
+/// removes its nodes: close their clients first.
 ///
-/// The clock belongs to the process: moving it affects all in-memory nodes and their clients. It
-/// only goes forward, so it can end a lease but not prolong one.
+/// The clock belongs to the process: moving it affects all in-memory nodes and their clients. The clock only goes
+/// forward, so moving it can end a lease but not prolong one.
 ///
 /// ```
 /// use quorlock::{Client, ErrorCode, Fault, TestNodes};
@@ -70,7 +71,7 @@ impl TestNodes {
         self.names.iter().map(|name| format!("memory://{name}")).collect()
     }
 
-    /// Applies a fault to one node, by its position from 0, or to all. When the result is ready, the
+    /// Applies a fault to the node at this position, counted from 0, or to all nodes. When the result is ready, the
     /// clients have noticed broken connections, and have connected again to nodes that recovered.
     ///
     /// # Panics
@@ -86,9 +87,9 @@ impl TestNodes {
         .expect("a thread can be started")
     }
 
-    /// Lets time pass at once: moves the clock ahead by `time`, and stops on the way at each timer
-    /// of quorlock. So leases are renewed, attempts are repeated and requests time out as if the
-    /// time had passed. Timers of other code are not affected.
+    /// Moves the clock ahead by `time` without waiting, and stops on the way whenever a timer of quorlock is due. So
+    /// leases are renewed, attempts are repeated and requests time out as if that time had passed. Timers of other code
+    /// are not affected.
     ///
     /// The error is [`ErrorCode::Config`](crate::ErrorCode::Config) while an open client of this
     /// process has used a node that is not in-memory.
@@ -108,8 +109,8 @@ impl TestNodes {
         })
     }
 
-    /// Moves the clock ahead by `time` in one jump, as if this process, but not the nodes, had been
-    /// suspended: a lease that ends within the jump is lost, because it was not renewed in time.
+    /// Moves the clock ahead by `time` in one jump, as if this process, but not the nodes, had been suspended: a lease
+    /// that ends within the jump is lost, because the process could not renew the lease in time.
     ///
     /// The error is the same as that of [`TestNodes::advance`].
     pub fn suspend(&self, time: Duration) -> Pending<Result<()>> {
@@ -122,12 +123,12 @@ impl TestNodes {
         })
     }
 
-    /// Lets time pass at once whenever a caller waits for an operation, such as an acquire, until
-    /// the result is dropped. Waiting then takes no time, but ends as it would.
+    /// Until the result is dropped, moves the clock ahead whenever a caller waits for an operation, such as an acquire.
+    /// The wait then takes no real time, but has the same result.
     ///
     /// # Errors
     ///
-    /// The same as of [`TestNodes::advance`].
+    /// The same as [`TestNodes::advance`].
     pub fn fast_forward(&self) -> Result<FastForward> {
         move_clock(Duration::ZERO)?;
         let stop = CancellationToken::new();
@@ -141,7 +142,7 @@ impl TestNodes {
                 let now = clock::now();
                 match next_due(now).map(|next| move_clock(next.since(now))) {
                     Some(Ok(())) => wake_followers(),
-                    // The operation needs no timer, or a client of real nodes was opened.
+                    // The operation waits for no timer, or a client of nodes that are not in-memory is open.
                     Some(Err(_)) | None => tokio::time::sleep(Duration::from_millis(1)).await,
                 }
             }
@@ -161,7 +162,7 @@ impl TestNodes {
         self.nodes.iter().for_each(|node| node.delete(&keys));
     }
 
-    /// Lets all leases of this process on these nodes verify now that the nodes hold their keys.
+    /// Makes all leases of this process on these nodes check now whether the nodes hold the leases' keys.
     pub fn verify_leases(&self) -> Pending<()> {
         let urls = self.urls();
         run(async move {
@@ -187,18 +188,19 @@ impl Drop for TestNodes {
     }
 }
 
-/// Lets time pass at once while callers wait, until it is dropped: see [`TestNodes::fast_forward`].
+/// Moves the clock ahead while callers wait, until this value is dropped: see [`TestNodes::fast_forward`].
 #[derive(Debug)]
 #[must_use = "dropping it stops it"]
 pub struct FastForward {
     _stop: DropGuard,
 }
 
-/// Runs `work` on the runtime. It does not count as awaited, so that it does not make time pass.
+/// Runs `work` on the runtime. The result does not count as awaited, so waiting for it does not move the clock in
+/// [`TestNodes::fast_forward`].
 fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<Pending<T>> {
     let (sender, receiver) = oneshot::channel();
     runtime::spawn(async move {
-        // Fails if the caller does not wait any more.
+        // Sending fails if the caller does not wait any more.
         let _ = sender.send(work.await);
     })?;
     Ok(Pending::open_ended(receiver))

@@ -1,30 +1,30 @@
-//! [`Watch`]: the public type that observes who leads. It takes no part in the election.
+//! [`Watch`]: the public type that observes who leads. A watch takes no part in the election.
 //!
-//! A watch reads all nodes at an interval, and at once when a new leader announces itself. `next_leader` of the protocol
-//! decides what it may report.
+//! A watch reads all nodes at an interval, and at once when a new leader announces itself. `next_leader` in the
+//! protocol crate decides which leader the watch may report.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
-use crate::command::keys::Keys;
 use crate::config::quoted::Quoted;
 use crate::error::{Error, Result};
 use crate::lock::driver::Driver;
-use crate::lock::subscriber::Topic;
-use crate::lock::succession::{leader_channel, look};
+use crate::lock::election::{leader_channel, look};
+use crate::lock::waiting::subscriber::Topic;
 use crate::runtime::fork::PerProcess;
 use crate::runtime::mutex::{Mutex, MutexGuard};
 use crate::runtime::timer::timeout;
 use crate::runtime::{Pending, random};
+use crate::wire::keys::Keys;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The longest time between two readings of the nodes. It is shortened at random, by half at most, so that observers
-/// that were started together do not read together.
+/// The longest time between two readings of the nodes. Each interval is shortened at random, by at most half, so that
+/// observers that were started together do not read together.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A leader, as an observer sees it. A hint: the leader may be gone already.
+/// A leader, as an observer sees it. This is a hint: the leader may have changed already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
@@ -40,7 +40,8 @@ pub struct Watch {
     setup: Arc<Setup>,
     lock: Lock,
     seen: u64,
-    /// Kept between two calls, so that no announcement is missed. `None` before the first call.
+    /// The subscription to announcements, kept between two calls so that no announcement is missed. `None` before the
+    /// first call.
     topic: Arc<PerProcess<Mutex<Option<Topic>>>>,
 }
 
@@ -50,24 +51,24 @@ impl Watch {
         Self { setup, lock, seen: 0, topic: Arc::new(PerProcess::new()) }
     }
 
-    /// Waits, without a limit, for a leader that this method has not returned before: one with a larger fence. The first
-    /// call returns the present leader, if there is one. Leaders that follow one another quickly may be skipped,
-    /// except for the last. Cancel-safe.
+    /// Waits, without a limit, for a leader that this method has not returned before: one with a larger fence. The
+    /// first call returns the current leader, if there is one. If leaders follow one another quickly, earlier ones may
+    /// be skipped, but not the last one. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// As for [`Watch::after`].
+    /// The same as [`Watch::after`].
     pub async fn next(&mut self) -> Result<Leader> {
         let leader = self.after(self.seen).await?;
         self.seen = leader.fence;
         Ok(leader)
     }
 
-    /// Waits, without a limit, for a leader whose fence is larger than `fence`. An observer that has stored the largest
-    /// fence that it has seen can go on with it after a restart.
+    /// Waits, without a limit, for a leader whose fence is larger than `fence`. An observer that stores the largest
+    /// fence it has seen can continue from that fence after a restart.
     ///
-    /// An outage does not end the wait. It is an error with [`ErrorCode::Config`] if the resource is invalid, and with
-    /// [`ErrorCode::Closed`] if the client is closed.
+    /// An outage does not end the wait. The result is an error with [`ErrorCode::Config`] if the resource is invalid,
+    /// and with [`ErrorCode::Closed`] if the client is closed.
     ///
     /// [`ErrorCode::Config`]: crate::ErrorCode::Config
     /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
@@ -144,14 +145,15 @@ impl Observer {
 
     async fn find(&self, after: u64, topic: &mut Topic) -> Result<Leader> {
         loop {
-            // Announcements from now on are of leaders that the reading may miss.
+            // Clear before reading: only announcements that arrive from now on can be of leaders that the reading below
+            // misses.
             topic.clear();
             self.driver.ready().await?;
             if let Some((token, fence)) = look(&self.driver, &self.keys, after).await {
                 let holder = token.holder().unwrap_or_default().to_owned();
                 return Ok(Leader { holder, fence });
             }
-            // An announcement or the end of the interval, whichever comes first.
+            // Wait for an announcement or the end of the interval, whichever comes first.
             let _ = timeout(INTERVAL.mul_f64(random::jitter()), topic.next()).await;
         }
     }

@@ -1,13 +1,13 @@
-//! Credentials from a function of the program, such as tokens that expire. `client` sets the
-//! function, and `endpoint.rs` gives it to the nodes; `transport/login.rs` calls it. No text may
-//! contain a credential.
+//! Credentials that a function of the program returns, such as tokens that expire. `client` receives the function,
+//! `endpoint.rs` stores it with each node, and `transport/login.rs` calls it. No error or log text may contain a
+//! credential.
 
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A user and a password for a connection. Its text form shows neither.
+/// A user and a password for a connection. Its `Debug` text shows neither.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// `None`: the server's default user.
@@ -33,8 +33,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A request for credentials that a language binding answers later, from any thread. Dropping it
-/// answers that there are none.
+/// A request for credentials that a language binding may answer later, from any thread. Dropping the request without an
+/// answer reports that there are no credentials.
 #[derive(Debug)]
 pub struct CredentialsRequest {
     address: String,
@@ -47,7 +47,7 @@ impl CredentialsRequest {
         &self.address
     }
 
-    /// Whether the answer is still waited for.
+    /// Whether the attempt to connect still waits for the answer.
     pub fn is_needed(&self) -> bool {
         !self.answer.is_closed()
     }
@@ -59,8 +59,8 @@ impl CredentialsRequest {
     }
 }
 
-/// Takes the address of a node. Returns credentials for a connection to it, or the reason why there
-/// are none.
+/// A function that takes the address of a node, and returns credentials for a connection to that node or the reason why
+/// there are none.
 type Ask = dyn Fn(&str) -> BoxFuture<'static, Result<Credentials, String>> + Send + Sync;
 
 /// The function that the option `credentials` sets.
@@ -75,7 +75,7 @@ impl Provider {
         Self(Arc::new(move |address| Box::pin(ask(address))))
     }
 
-    /// Creates a provider for a function that answers requests later.
+    /// Creates a provider from a function that need not answer a request at once.
     pub(crate) fn by_request(ask: impl Fn(CredentialsRequest) + Send + Sync + 'static) -> Self {
         Self::new(move |address| {
             let (answer, answered) = oneshot::channel();
@@ -84,7 +84,7 @@ impl Provider {
         })
     }
 
-    /// Calls the function, which may panic. Polling the future may panic, too.
+    /// Calls the function with the address of a node. Both the call and polling the returned future may panic.
     pub(crate) fn ask(&self, address: &str) -> BoxFuture<'static, Result<Credentials, String>> {
         (self.0)(address)
     }

@@ -1,19 +1,19 @@
-//! Durations as people write them, on the command line and in the environment, such as `10s`. `options.rs` decides which
-//! durations an option accepts.
+//! Durations as people write them, on the command line and in the environment, such as `10s`. `options.rs` decides
+//! which durations an option accepts.
 
 use crate::config::value::OptionValue;
 
-/// The units, and their length in seconds.
+/// The units of time, each with its length in seconds.
 const UNITS: [(&str, f64); 5] =
     [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
 
-/// Parses a duration, in seconds; `Null` for `forever` and `off`. Several numbers with units are added
-/// up, the largest unit first: `1m30s`. Only 0 may be without a unit, because a forgotten unit is otherwise a
-/// mistake that shows late. Used by the command line.
+/// Parses a duration, and returns it in seconds, or `Null` for `forever` and `off`. A duration may be a sum of several
+/// numbers with units, from the largest unit to the smallest: `1m30s`. Only 0 may have no unit, so that a forgotten
+/// unit is an error. Used for the command line and for environment variables.
 ///
 /// # Errors
 ///
-/// What a duration looks like.
+/// A text that says how to write a duration.
 pub fn parse_duration(text: &str) -> Result<OptionValue, String> {
     if ["forever", "off"].contains(&text) {
         return Ok(OptionValue::Null);
@@ -42,7 +42,8 @@ pub fn parse_duration(text: &str) -> Result<OptionValue, String> {
     if previous.is_finite() { Ok(OptionValue::Number(sign * sum)) } else { Err(wrong()) }
 }
 
-/// Splits a number and its unit, in seconds, from the beginning of a text.
+/// Splits off the number and the unit at the beginning of a text. Returns the number, the length of the unit in
+/// seconds, and the rest of the text.
 fn first_part(text: &str) -> Option<(f64, f64, &str)> {
     let is_letter = |letter: char| letter.is_ascii_alphabetic();
     let (digits, rest) = text.split_at(text.find(is_letter)?);
@@ -51,7 +52,7 @@ fn first_part(text: &str) -> Option<(f64, f64, &str)> {
     Some((number(digits)?, *seconds, after))
 }
 
-/// Parses a number of digits and at most one decimal point.
+/// Parses a number that consists of digits and at most one decimal point.
 fn number(text: &str) -> Option<f64> {
     let is_plain = text.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
     text.parse().ok().filter(|_| is_plain)

@@ -1,5 +1,5 @@
-//! One node of the client's list, parsed from its URL. Called by `nodes.rs`; `transport`, `node`
-//! and `doctor` connect to the [`Target`]. Parsing does no IO, except that TLS files are read.
+//! One node of the client's list, parsed from its URL. Called by `nodes.rs`; `transport`, `node` and `doctor` connect
+//! to the [`Target`]. Parsing reads TLS files, and does no other IO.
 
 use crate::config::credentials::Provider;
 use crate::config::server::{Login, PORT, Server, ServerAddress};
@@ -13,12 +13,13 @@ use std::sync::Arc;
 const SCHEMES: &str = "redis://, rediss://, unix://, redis-sentinel://, rediss-sentinel://, \
                        redis-cluster://, rediss-cluster:// or memory://";
 
-/// Whether URLs of nodes can have this scheme.
+/// Whether a node's URL can have this scheme.
 pub(crate) fn is_scheme(scheme: &str) -> bool {
     SCHEMES.split([',', ' ']).any(|known| known.strip_suffix("://") == Some(scheme))
 }
 
-/// Splits text wherever the scheme of a node begins. Nothing else of a valid URL looks like that.
+/// Returns the parts of a text that begin with the scheme of a node's URL. Each part ends where the next one begins. A
+/// valid URL is never split, because nothing after its scheme looks like a scheme.
 pub(crate) fn urls_within(text: &str) -> Vec<String> {
     let schemes: Vec<_> =
         SCHEMES.split([',', ' ']).filter(|known| known.ends_with("://")).collect();
@@ -37,7 +38,7 @@ pub(crate) fn urls_within(text: &str) -> Vec<String> {
     ranges.map(trimmed).collect()
 }
 
-/// The URL parameters for the login at sentinels.
+/// The URL parameters with the credentials for the sentinels.
 const SENTINEL_PARAMETERS: [&str; 2] = ["sentinel_user", "sentinel_password"];
 
 /// One node of the client's list.
@@ -46,8 +47,8 @@ pub(crate) struct Endpoint {
     /// The URL without user, password and query, which is safe to show.
     pub(crate) address: String,
     pub(crate) target: Target,
-    /// The identities of the node's servers, as far as the URL shows them. Two nodes that share an
-    /// entry are duplicate nodes.
+    /// Texts that identify the node's servers, made from the addresses in the URL. Two nodes that have a text in common
+    /// are duplicate nodes.
     identities: Vec<String>,
 }
 
@@ -63,7 +64,8 @@ pub(crate) enum Target {
 /// A Redis Cluster, and how to find its masters.
 #[derive(Clone)]
 pub(crate) struct Cluster {
-    /// Servers of the cluster. All are queried at once, so one that hangs delays nothing.
+    /// The servers of the cluster that the URL names. All of them are queried at once, so one that hangs does not delay
+    /// the others.
     pub(crate) seeds: Vec<ServerAddress>,
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
@@ -75,7 +77,7 @@ const SENTINEL_PORT: u16 = 26379;
 /// A master that is found through sentinels.
 #[derive(Clone)]
 pub(crate) struct Sentinels {
-    /// All sentinels are queried at once, so one that hangs delays nothing.
+    /// All sentinels are queried at once, so one that hangs does not delay the others.
     pub(crate) sentinels: Vec<Server>,
     /// The name of the master in the sentinels' configuration.
     pub(crate) service: String,
@@ -85,7 +87,7 @@ pub(crate) struct Sentinels {
 }
 
 impl Target {
-    /// The error text if connecting times out.
+    /// The text of the error if connecting to the node times out.
     pub(crate) fn no_connection(&self) -> &'static str {
         let encrypts = match self {
             Self::Server(server) => server.tls.is_some(),
@@ -101,8 +103,7 @@ impl Target {
 }
 
 impl Endpoint {
-    /// Parses a node URL. `position` is the node's position in the client's list, from 1; errors
-    /// contain it.
+    /// Parses a node URL. `position` is the node's position in the client's list, from 1; errors contain the position.
     pub(crate) fn parse(position: usize, url: &str) -> Result<Self> {
         let url = url.trim();
         let parsed = match url.split_once("://") {
@@ -210,7 +211,7 @@ impl Endpoint {
         })
     }
 
-    /// Creates an endpoint for one server of the cluster with this address.
+    /// Creates an endpoint for one server of a cluster. `address` is the address of the whole cluster.
     pub(crate) fn of_cluster(address: &str, server: Server) -> Self {
         let target = Target::Server(Arc::new(server));
         Self { address: address.to_owned(), identities: Vec::new(), target }
@@ -229,8 +230,8 @@ impl Endpoint {
         }
     }
 
-    /// Makes connections to the node's servers use the credentials that this function returns.
-    /// Sentinels keep the login in the URL. `position` is as in [`Endpoint::parse`].
+    /// Makes connections to the node's servers use the credentials that `provider` returns. Connections to sentinels
+    /// still use the credentials in the URL. `position` is as in [`Endpoint::parse`].
     pub(crate) fn use_credentials(&mut self, position: usize, provider: &Provider) -> Result<()> {
         let login = match &mut self.target {
             Target::Server(server) => &mut Arc::make_mut(server).login,
@@ -257,14 +258,13 @@ impl Endpoint {
         matches!(self.target, Target::Cluster(_))
     }
 
-    /// Whether both are certainly the same server, possibly with different databases.
+    /// Whether both nodes are certainly the same server, possibly with different databases.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         self.identities.iter().any(|identity| other.identities.contains(identity))
     }
 }
 
-/// Converts hosts to places; `port` applies to hosts without a port of their own. Fails if there
-/// are no hosts.
+/// Converts hosts to server addresses; `port` applies to hosts that have no port. Fails if there are no hosts.
 fn places(
     hosts: &[(String, Option<u16>)],
     port: u16,
@@ -278,8 +278,9 @@ fn joined(places: &[ServerAddress]) -> String {
     places.iter().map(ServerAddress::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the TLS configuration if the URL asks for encryption. `others` are the parameters that
-/// the URL may have besides those for TLS. Fails if any other parameter is left.
+/// Returns the TLS configuration; `None` if `encrypts` is `false`. Removes the parameters for TLS from the URL, and
+/// fails if any parameter is left. `others` are the other parameters of such URLs, which the caller has removed; errors
+/// list them.
 fn encryption(
     url: &mut Url,
     encrypts: bool,

@@ -1,5 +1,5 @@
-//! Settings of a fleet, which operators set in the environment for all clients in all languages, and for the command. An
-//! option that the program sets takes precedence. Called by `ClientBuilder`.
+//! The settings of a fleet, which operators set in environment variables for all clients in all languages and for the
+//! command-line tool. An option that the program sets takes precedence. Called by `ClientBuilder`.
 //!
 //! An empty variable counts as not set.
 
@@ -8,7 +8,7 @@ use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
 use std::ffi::OsString;
 
-/// The options that must be equal in a fleet, besides the nodes.
+/// The options that must be equal in a fleet, in addition to the nodes.
 pub(crate) const FLEET: [&str; 3] = ["restart_guard", "key_prefix", "drift_factor"];
 
 /// Returns the value of an environment variable of this process.
@@ -16,7 +16,8 @@ pub(crate) fn process(variable: &str) -> Option<OsString> {
     std::env::var_os(variable)
 }
 
-/// Returns a variable of the environment that `read` reads; `None` if it is not set or empty. Fails if it is not UTF-8.
+/// Reads an environment variable with `read`. Returns its value; `None` if the variable is not set or is empty. Fails
+/// if the value is not UTF-8.
 pub(crate) fn text(
     variable: &str,
     read: impl Fn(&str) -> Option<OsString>,
@@ -27,7 +28,7 @@ pub(crate) fn text(
 }
 
 impl Options {
-    /// Sets the options of a fleet that the program has not set, from the environment that `read` reads.
+    /// Sets the options of [`FLEET`] that the program has not set. Reads the environment variables with `read`.
     pub(crate) fn read_environment(
         &mut self,
         read: impl Fn(&str) -> Option<OsString>,
@@ -54,7 +55,8 @@ mod tests {
     use serde_json::Value;
     use std::ffi::OsString;
 
-    /// Returns the options of a client with these of a row of the vectors, in the environment of the row.
+    /// Returns the options of a client that has the options and the environment variables of one row of the test
+    /// vectors.
     fn options(row: &Value) -> Result<Options> {
         let mut options = Options::default();
         for (name, value) in row["options"].as_object().into_iter().flatten() {
@@ -76,7 +78,7 @@ mod tests {
         let rows: Vec<Value> =
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let mut checked = 0;
-        // Clients of in-memory nodes only do not read the environment.
+        // Clients that have only in-memory nodes do not read the environment.
         for row in rows.iter().filter(|row| row["nodes"][0] != "memory://environment") {
             let texts = |field: &str| row[field].as_array().cloned().unwrap_or_default();
             match options(row) {

@@ -1,7 +1,7 @@
-//! Holder names: which names are valid, and the default. A name is for people; no lock relies on it.
+//! Holder names: which names are valid, and the default. Names are for people; no lock relies on them.
 //!
-//! `options.rs` checks the option with it. `command/token.rs` checks names that other programs have
-//! stored.
+//! `options.rs` uses this module to check the option `holder`, and `wire/token.rs` to check names that other programs
+//! have stored.
 
 use crate::config::secret::without_secrets;
 use crate::error::printable::is_printable;
@@ -12,12 +12,12 @@ pub(crate) const MAX_HOLDER: usize = 128;
 /// The number of characters of an invalid name that an error shows.
 const SHOWN: usize = 32;
 
-/// Whether a name may be stored and shown. The empty name stands for none.
+/// Whether a name may be stored and shown. The empty name means no name.
 pub(crate) fn is_valid(name: &str) -> bool {
     name.len() <= MAX_HOLDER && name.chars().all(is_printable)
 }
 
-/// The name of this process, `hostname:pid`. A forked child has another one.
+/// The default name of this process, `hostname:pid`. A forked child has another name.
 pub(crate) fn of_this_process() -> String {
     let pid = format!(":{}", std::process::id());
     let mut name: String = hostname().chars().filter(|letter| is_printable(*letter)).collect();
@@ -37,8 +37,8 @@ fn hostname() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-/// Displays an invalid name in an error: its beginning, with unprintable characters escaped, and its length
-/// if that is the mistake.
+/// Displays an invalid name in an error, without secrets and with unprintable characters escaped. A long name is cut,
+/// and its length is added.
 pub(crate) struct Invalid<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Invalid<'_> {

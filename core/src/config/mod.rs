@@ -1,12 +1,12 @@
-//! Client configuration: nodes, options and resources, validated before any IO happens.
+//! Client configuration: nodes, options and resources, validated before any request is sent.
 //!
-//! This module owns the parsing and checking of everything a user passes to a client or a lock,
-//! with the error messages for it. It opens no connection; only `tls.rs` reads files, and encrypts
-//! connections that others have opened. `client` calls it; many other modules read its types.
+//! This module parses and checks everything that a user passes to a client or a lock, and writes the error messages for
+//! invalid values. It opens no connection. Only `tls.rs` does IO: it reads certificate files, and encrypts connections
+//! that other modules have opened. `client` calls this module; many other modules use its types.
 //!
-//! Reading order: `value.rs` (what bindings pass), `options.rs`, `environment.rs`, `duration.rs`, `holder.rs`, `resources.rs`, `quoted.rs`,
-//! `nodes.rs` (the list of nodes), `endpoint.rs` (one node), `url.rs`, `secret.rs`, `server.rs`, `credentials.rs`, `tls.rs`
-//! (`no_tls.rs` without the feature `tls`).
+//! Reading order: `value.rs` (what bindings pass), `options.rs`, `environment.rs`, `duration.rs`, `holder.rs`,
+//! `mode.rs`, `permits.rs`, `resources.rs`, `quoted.rs`, `nodes.rs` (the list of nodes), `endpoint.rs` (one node),
+//! `url.rs`, `secret.rs`, `server.rs`, `credentials.rs`, `tls.rs` (`no_tls.rs` without the feature `tls`).
 
 pub(crate) mod credentials;
 pub(crate) mod duration;

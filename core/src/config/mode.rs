@@ -1,4 +1,5 @@
-//! The mode of a lock: exclusive, or shared with other readers; and which of several resources has which.
+//! The mode of a lock: exclusive, or shared with other readers. For a lock on several resources, also the mode of each
+//! resource.
 
 use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
@@ -9,10 +10,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// One holder, and nobody else.
+    /// One holder at a time.
     #[default]
     Exclusive,
-    /// Any number of holders that all have it in this mode.
+    /// Any number of holders at a time, if all of them hold the resource in this mode.
     Shared,
 }
 
@@ -33,9 +34,9 @@ impl Mode {
 /// The modes of the resources of a lock.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Modes {
-    /// All have this one.
+    /// All resources have this mode.
     All(Mode),
-    /// These have these. All others are exclusive.
+    /// The named resources have these modes. All others are exclusive.
     Each(Arc<[(String, Mode)]>),
 }
 
@@ -46,7 +47,7 @@ impl Default for Modes {
 }
 
 impl Modes {
-    /// These resources are shared, and all others exclusive.
+    /// Returns modes in which these resources are shared and all others are exclusive.
     pub(crate) fn shared(resources: impl IntoIterator<Item = String>) -> Self {
         Self::Each(resources.into_iter().map(|resource| (resource, Mode::Shared)).collect())
     }
@@ -67,7 +68,7 @@ impl Modes {
         *self != Self::default() && resources.iter().any(is_shared)
     }
 
-    /// Returns the positions of the shared resources, for a text.
+    /// Returns the positions of the shared resources, which the text of a lease contains.
     pub(crate) fn shared_positions(&self, resources: &Resources) -> Vec<usize> {
         let is_shared = |position: &usize| self.of(&resources[*position]) == Mode::Shared;
         (0..resources.len()).filter(is_shared).collect()
@@ -78,7 +79,7 @@ impl Modes {
         Self::shared(positions.iter().filter_map(|position| resources.get(*position).cloned()))
     }
 
-    /// Fails if it names a resource that is none of these.
+    /// Fails if a mode was given for a resource that is not one of `resources`.
     pub(crate) fn check(&self, resources: &Resources) -> Result<()> {
         let Self::Each(modes) = self else { return Ok(()) };
         match modes.iter().find(|(name, _)| !resources.contains(name)) {

@@ -11,7 +11,7 @@ pub(crate) const PARAMETERS: [&str; 4] = ["cacert", "cert", "key", "insecure"];
 pub(crate) enum Tls {}
 
 impl Tls {
-    /// Fails with the reason.
+    /// Always fails, with the reason.
     pub(crate) fn new(_take: impl FnMut(&str) -> Option<String>) -> Result<Self, String> {
         Err("a URL with TLS needs the feature `tls` of the crate quorlock, which is on by default \
              and off in this build"
@@ -30,7 +30,7 @@ impl Tls {
     }
 }
 
-/// Returns the error as it is: no connection is encrypted.
+/// Returns the error unchanged: no connection is encrypted in this build.
 pub(crate) fn explained(error: io::Error, _host: &str) -> io::Error {
     error
 }

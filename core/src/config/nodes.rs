@@ -8,11 +8,10 @@ use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result, same_server};
 use quorlock_protocol::MAX_NODES;
 
-/// The environment variable with the node URLs, separated by commas. Clients that are given no
-/// nodes read it.
+/// The environment variable with the node URLs, separated by commas. A client reads it if the program sets no nodes.
 pub const NODES_VARIABLE: &str = "QUORLOCK_NODES";
 
-/// Returns the URLs in a value that a language binding received; `None` if none are given.
+/// Returns the URLs in a value that a language binding received; `None` if the value is null or undefined.
 pub(crate) fn urls(dialect: Dialect, nodes: &OptionValue) -> Result<Option<Vec<String>>> {
     match nodes {
         OptionValue::Null | OptionValue::Undefined => Ok(None),
@@ -40,10 +39,10 @@ pub(crate) fn urls(dialect: Dialect, nodes: &OptionValue) -> Result<Option<Vec<S
     }
 }
 
-/// Parses `urls`, or the URLs in the environment variable `QUORLOCK_NODES` if `None`. Fails if the
-/// number of nodes is out of range, a URL is invalid, or two URLs name the same server.
+/// Parses `urls`, or the URLs in the environment variable `QUORLOCK_NODES` if `urls` is `None`. Fails if the number of
+/// nodes is out of range, a URL is invalid, or two URLs name the same server.
 ///
-/// Connections use the credentials that `credentials` returns, if there is such a function.
+/// If `credentials` is given, connections use the credentials that this provider returns.
 pub(crate) fn endpoints(
     dialect: Dialect,
     urls: Option<&[String]>,
@@ -86,7 +85,7 @@ pub(crate) fn endpoints(
     Ok(endpoints)
 }
 
-/// Fails if a string of the list is empty or has several URLs.
+/// Fails if a string in the list of nodes is empty or contains several URLs.
 fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     if url.trim().is_empty() {
         return Err(wrong_node(dialect, index, &OptionValue::Text(String::new())));
@@ -95,7 +94,8 @@ fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     let are_urls = urls.iter().all(|url| has_scheme(url));
     let is_certain = are_urls && urls.len() > 1;
     if !is_certain {
-        // Without a comma between them, as if two strings in a list of Python have none.
+        // The URLs may be joined without a comma, as happens if a comma is missing between two strings in a Python
+        // list.
         urls = urls_within(url);
     }
     if urls.len() < 2 {
@@ -110,8 +110,8 @@ fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     )))
 }
 
-/// Returns the URLs in quotes, without secrets. Returns `None` if one of them is no URL, or if it
-/// is not certain which part of the text is a password.
+/// Returns the URLs in quotes, separated by commas and without secrets. Returns `None` if one of them is not a node's
+/// URL, or if it is not certain which part of the text is a password.
 fn listed(urls: &[String]) -> Option<String> {
     let logins = urls.iter().filter(|url| url.contains('@')).count();
     let is_certain = logins == 0 || logins == urls.len();

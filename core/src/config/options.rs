@@ -20,25 +20,26 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// The minimum ttl. A shorter lease could end during an ordinary scheduling pause.
 const MIN_TTL: Duration = Duration::from_millis(10);
-/// The maximum ttl. A longer lease of a crashed holder would block others for too long.
+/// The maximum ttl. A longer lease of a crashed holder would block other clients for too long.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
-/// The longest finite `wait` and `max_hold`: a hundred years, so that no sum of times overflows.
+/// The longest `wait` or `max_hold` that counts as a limit: a hundred years, so that no sum of times overflows. A
+/// longer one means no limit.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 const MAX_WAIT_NANOS: f64 = MAX_WAIT.as_nanos() as f64;
 /// The upper limit of the default `node_timeout`, which is a twentieth of the ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
-/// The lower limit of the default `node_timeout`. With a shorter one, an ordinary pause of a busy
-/// machine would look like a dead node.
+/// The lower limit of the default `node_timeout`. With a shorter timeout, an ordinary pause of a busy machine would
+/// look like a dead node.
 const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// The checked options of a client. A lock starts with a copy and overrides some of them.
+/// The checked options of a client. A lock starts with a copy of the client's options and overrides some of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The form of names and values in error messages: that of the last option that the program has set.
+    /// The dialect of error messages: the one in which the program set its last option.
     pub(crate) dialect: Dialect,
-    /// For each option of [`PER_CLIENT`] that was set, the form in which it was given.
+    /// For each option of [`PER_CLIENT`], the dialect in which it was set; `None` if it was not set.
     pub(crate) given: [Option<Dialect>; PER_CLIENT.len()],
-    /// What has named the nodes: an option, or an environment variable.
+    /// The source of the list of nodes: the name of an option or of an environment variable.
     pub(crate) nodes_from: &'static str,
     pub(crate) ttl: Duration,
     /// `None`: no limit.
@@ -46,7 +47,7 @@ pub(crate) struct Options {
     pub(crate) auto_extend: bool,
     /// `None`: no limit.
     pub(crate) max_hold: Option<Duration>,
-    /// The ttl of a lease is at most this. It is the `max_hold` that the program has set.
+    /// The upper limit for the ttl of a lease: the `max_hold` that the program has set, or else [`MAX_TTL`].
     pub(crate) longest_ttl: Duration,
     /// `None`: derived from the ttl; see [`Options::node_timeout`].
     pub(crate) node_timeout: Option<Duration>,
@@ -56,12 +57,12 @@ pub(crate) struct Options {
     /// `None`: off.
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) key_prefix: String,
-    /// The name that others see while this client holds a lock; empty for none. `None`: the name of the
-    /// process that acquires the lock.
+    /// The name that other clients see while this client holds a lock; an empty text means no name. `None`: the default
+    /// name of the process that acquires the lock.
     pub(crate) holder: Option<Arc<str>>,
-    /// How long the nodes keep the key of a released lease. `None`: they delete it.
+    /// How long the nodes keep the key of a released lease. `None`: they delete the key on release.
     pub(crate) keep: Option<Duration>,
-    /// Whether a lock is exclusive or shared.
+    /// The mode of each resource: exclusive or shared.
     pub(crate) mode: Modes,
 }
 
@@ -92,7 +93,7 @@ impl Default for Options {
     }
 }
 
-/// The default of `within`: the time that an adopter has.
+/// The default of `within`: how long a detached lease can be adopted.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The options that a lock can override.
@@ -115,7 +116,7 @@ pub(crate) const PER_CLIENT: [&str; 13] = [
     "credentials",
 ];
 
-/// What the options of a lock are set for. Not all of these take all options.
+/// The kind of builder that lock options are set on. Some kinds do not accept all options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Lock,
@@ -125,7 +126,8 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// What it is and why it does not take this option of a lock; `None` if it does.
+    /// Returns the kind of builder, and why that kind does not accept this option of a lock. Returns `None` if the
+    /// builder accepts the option.
     fn refusal(self, option: &str) -> Option<&'static str> {
         match (self, option) {
             (Self::Semaphore, "mode") => Some("a semaphore: each permit has one holder"),
@@ -136,7 +138,8 @@ impl Scope {
         }
     }
 
-    /// The names of its options. The limit and the number of permits are not among [`Options`].
+    /// Returns the names of all options that this kind of builder accepts, including the limit and the number of
+    /// permits of a semaphore, for which [`Options`] has no fields.
     fn names(self) -> Vec<&'static str> {
         let own: &[&str] = if self == Self::Semaphore { &["limit", "permits"] } else { &[] };
         let taken = PER_LOCK.iter().filter(|option| self.refusal(option).is_none());
@@ -152,7 +155,7 @@ impl Options {
         self.set_known(dialect, option, value)
     }
 
-    /// Sets an option of a lock for what `scope` says.
+    /// Sets an option of a lock on a builder of the kind `scope`.
     pub(crate) fn set_per_lock(
         &mut self,
         scope: Scope,
@@ -169,13 +172,14 @@ impl Options {
         self.check_ttl()
     }
 
-    /// Returns the form in which an option of the client was given; `None` for a default.
+    /// Returns the dialect in which an option of the client was set; `None` if the option was not set.
     pub(crate) fn dialect_of(&self, option: &str) -> Option<Dialect> {
         let at = PER_CLIENT.iter().position(|known| *known == option)?;
         self.given[at]
     }
 
-    /// Returns the name under which an option was given, or would be given.
+    /// Returns the option's name in the dialect in which the option was set. If the option was not set, returns its
+    /// name in the dialect of error messages.
     fn name_of(&self, option: &str) -> String {
         self.dialect_of(option).unwrap_or(self.dialect).name(option)
     }
@@ -185,7 +189,7 @@ impl Options {
         self.check_guard(&self.name_of("ttl"), self.ttl)
     }
 
-    /// Checks that a lease with this ttl, which was given as `name`, cannot outlive the restart guard.
+    /// Checks that a lease with this ttl cannot outlive the restart guard. Errors use `name` as the name of the ttl.
     fn check_guard(&self, name: &str, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
@@ -204,7 +208,8 @@ impl Options {
         self.check_guard(&dialect.name("ttl"), ttl).map(|()| ttl)
     }
 
-    /// Checks the time that was passed to `detach`. By default it is 30 s, but no longer than the restart guard.
+    /// Checks the time that was passed to `detach`. If none was passed, returns 30 s or the restart guard, whichever is
+    /// shorter.
     pub(crate) fn within(&self, dialect: Dialect, value: Option<&OptionValue>) -> Result<Duration> {
         let Some(value) = value else {
             return Ok(self.restart_guard.map_or(WITHIN, |guard| guard.min(WITHIN)));
@@ -216,11 +221,12 @@ impl Options {
     /// Checks the name of a candidate that was passed to `hand_over`.
     pub(crate) fn successor(dialect: Dialect, value: &OptionValue) -> Result<Arc<str>> {
         let setting = Setting { dialect, name: "successor", value };
-        // `None` for a null.
+        // `holder` returns `None` for a null.
         setting.holder()?.ok_or_else(|| setting.wrong("the name of a candidate"))
     }
 
-    /// Checks a time that was passed to `release`, for which the nodes keep the key; `None` if they delete it.
+    /// Checks the time that was passed to `release`: how long the nodes keep the key. Returns `None` if the nodes must
+    /// delete the key at once.
     pub(crate) fn keep(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>> {
         Setting { dialect, name: "keep", value }.unless_off()
     }
@@ -267,8 +273,8 @@ impl Options {
         Ok(())
     }
 
-    /// The ttl of a new lease. The default of `max_hold` does not shorten it: the caller has asked for no
-    /// such limit.
+    /// The ttl of a new lease: at most the `max_hold` that the program has set. The default of `max_hold` does not
+    /// shorten the ttl, because the program has not asked for that limit.
     pub(crate) fn lease_ttl(&self) -> Duration {
         self.ttl.min(self.longest_ttl)
     }
@@ -289,8 +295,8 @@ impl Options {
             .unwrap_or_else(|| (ttl / 20).clamp(MIN_DEFAULT_NODE_TIMEOUT, NODE_TIMEOUT))
     }
 
-    /// Returns advice for nodes that did not answer within `node_timeout`. Empty if the program set
-    /// that limit itself, or a short ttl is not the reason for it.
+    /// Returns advice for nodes that did not answer within `node_timeout`. Empty if the program set `node_timeout`
+    /// itself, or if the ttl does not make `node_timeout` short.
     pub(crate) fn node_timeout_advice(&self, node_timeout: Duration) -> String {
         if self.node_timeout.is_some() || node_timeout >= NODE_TIMEOUT {
             return String::new();
@@ -307,7 +313,7 @@ fn find(options: &[&'static str], dialect: Dialect, given: &str) -> Option<&'sta
     options.iter().copied().find(|option| dialect.name(option) == given)
 }
 
-/// Returns the error about an option that is none of `names`.
+/// Returns the error for an option that is not one of `names`.
 fn unknown(dialect: Dialect, given: &str, names: &[&str]) -> Error {
     if PER_CLIENT.iter().any(|name| dialect.name(name) == given) {
         return Error::config(format!("{given} is an option of the client, not of a lock"));
@@ -317,7 +323,7 @@ fn unknown(dialect: Dialect, given: &str, names: &[&str]) -> Error {
     Error::config(format!("{given} is not an option here; it can be {}{advice}", names.join(", ")))
 }
 
-/// Returns advice for an option of another lock library. Empty for all other names.
+/// Returns advice for a name that other lock libraries use for an option. Empty for all other names.
 fn foreign(dialect: Dialect, given: &str) -> String {
     match given.replace('_', "").to_lowercase().as_str() {
         "timeout" | "blockingtimeout" | "acquiretimeout" | "locktimeout" | "expire" | "expiry" => {
@@ -345,8 +351,9 @@ pub fn timeout(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>
     Setting { dialect, name: "timeout", value }.unless_for_ever(Duration::ZERO, accepted)
 }
 
-/// Returns the value of an option that the environment has as text, if it has one of another type. Text that cannot be
-/// parsed stays text, which is refused.
+/// Parses the text of an environment variable if the option is a number or a duration. Returns `None` for other
+/// options, or if the text cannot be parsed. The caller then uses the text as the value, and refuses it if the option
+/// cannot be text.
 fn parsed(dialect: Dialect, name: &'static str, value: &OptionValue) -> Option<OptionValue> {
     let OptionValue::Text(text) = value else { return None };
     match name {
@@ -392,7 +399,8 @@ impl Setting<'_> {
         !others.contains(&self.name) && self.name != "successor"
     }
 
-    /// Returns advice for a number that is outside the range, and within it in the other unit.
+    /// Returns advice for a number that is outside the range, but would be within the range in the other unit. Empty
+    /// for all other numbers.
     fn unit_advice(&self, number: f64) -> String {
         let (unit, converted) = self.dialect.in_other_unit(number);
         let (least, most) = match self.name {
@@ -414,7 +422,7 @@ impl Setting<'_> {
     fn within(&self, number: f64, least: Duration, most: Duration) -> Option<Duration> {
         let nanoseconds = number * self.dialect.unit();
         let range = least.as_nanos() as f64..=most.as_nanos() as f64;
-        // NaN is within no range, so it is rejected, too.
+        // NaN is not within any range, so it is rejected.
         range.contains(&nanoseconds).then(|| Duration::from_nanos(nanoseconds as u64))
     }
 
@@ -469,8 +477,8 @@ impl Setting<'_> {
         })
     }
 
-    /// Returns a duration of at least `least`; `None` if there is no limit, which is also the
-    /// meaning of a duration of more than [`MAX_WAIT`].
+    /// Returns a duration of at least `least`; `None` if there is no limit. A duration of more than [`MAX_WAIT`] also
+    /// means no limit.
     fn unless_for_ever(&self, least: Duration, accepted: &str) -> Result<Option<Duration>> {
         match self.value {
             OptionValue::Null => Some(None),
@@ -490,7 +498,7 @@ impl Setting<'_> {
         let one_of = |what: &str, value: &OptionValue, more: &str| {
             let [exclusive, shared] = [Mode::Exclusive, Mode::Shared].map(Mode::as_str);
             let given = match value {
-                // A mode is no secret.
+                // A mode is not a secret, so show it.
                 OptionValue::Text(word) if !word.is_empty() => Quoted(word).to_string(),
                 value => value.shown(self.dialect),
             };
@@ -503,7 +511,7 @@ impl Setting<'_> {
         };
         let name = self.dialect.name(self.name);
         let OptionValue::Map(modes) = self.value else {
-            // A request to the daemon has one mode for all resources.
+            // A request to `quorlock serve` has one mode for all resources.
             let more = match self.dialect {
                 Dialect::Resp => String::new(),
                 dialect => format!(", or {} with one of these for each resource", dialect.map()),
@@ -557,7 +565,7 @@ impl Setting<'_> {
         })
     }
 
-    /// Functions for credentials have a setter of their own. A value that arrives here is none.
+    /// A function for credentials is set by a separate setter, so a value that arrives here is not a function.
     fn no_function(&self) -> Result<()> {
         match self.value {
             OptionValue::Null => Ok(()),
@@ -589,9 +597,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns a warning about a ttl that is valid, but was probably meant in another unit: more than
-/// 1 h in Python, less than 100 ms in Node.js. Returns it only once in each process. For language
-/// bindings.
+/// Returns a warning about a ttl that is valid, but was probably meant in another unit: more than 1 h in Python, less
+/// than 100 ms in Node.js. Returns a warning only once in each process. For language bindings.
 pub fn unit_warning(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
     static HAS_WARNED: AtomicBool = AtomicBool::new(false);
     let warning = doubt_about_unit(dialect, ttl)?;

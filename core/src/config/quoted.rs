@@ -1,4 +1,4 @@
-//! How messages show a name that a user has given. Messages of all modules use it.
+//! How messages show a name that a user has given. All modules use this module for their messages.
 
 use crate::config::secret::has_lease_text;
 use std::borrow::Cow;
@@ -7,7 +7,8 @@ use std::fmt;
 /// The number of characters of a name that messages show.
 const SHOWN_LENGTH: usize = 100;
 
-/// Displays a name in quotes, and shortened, for messages. The text of a lease, which is no name, is not shown.
+/// Displays a name in quotes, and shortened, for messages. If the name contains the text of a lease, shows `***`
+/// instead, because that text is a secret.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -19,8 +20,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Returns the resource as messages show it: a name of more than 100 characters is cut there, and
-/// ends with `…`. For language bindings.
+/// Returns the resource as messages show it: a name of more than 100 characters is cut after 100 and ends with `…`. For
+/// language bindings.
 pub fn shortened(resource: &str) -> Cow<'_, str> {
     match resource.char_indices().nth(SHOWN_LENGTH) {
         Some((end, _)) => format!("{}…", &resource[..end]).into(),

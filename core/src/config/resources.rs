@@ -1,5 +1,4 @@
-//! The resources of one lock: their number and names. `command/keys.rs` checks the keys that follow
-//! from the names.
+//! The resources of one lock: their number and names. `wire/keys.rs` checks the keys that are made from the names.
 
 use crate::config::quoted::Quoted;
 use crate::config::secret::has_lease_text;
@@ -9,24 +8,25 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The maximum number of resources of one lock. It is limited because a server runs no other
-/// command while it locks them.
+/// The maximum number of resources of one lock. There is a limit because a server runs no other command while it locks
+/// the resources.
 const MAX_RESOURCES: usize = 64;
 
-/// The maximum length of a resource in bytes. A longer one is more likely a whole document that
-/// was passed by mistake than a name.
+/// The maximum length of a resource in bytes. A longer text is probably not a name, but a whole document that was
+/// passed by mistake.
 const MAX_LENGTH: usize = 8192;
 
 /// The resources of one lock: 1 to 64 different strings of 1 to 8,192 bytes. Convertible from a
 /// string or from a list of strings.
 ///
-/// All of them are locked or none, by one request to each node. So two locks that name the same
-/// resources in different orders cannot deadlock.
+/// One request to each node locks all of them or none. So two locks that name the same resources in different orders
+/// cannot deadlock.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resources(Arc<[String]>);
 
 impl Resources {
-    /// Fails if there are no or too many resources, one is empty, too long or the text of a lease, or one is named twice.
+    /// Fails if there are no resources or too many, if one is empty, too long or contains the text of a lease, or if
+    /// one is named twice.
     pub(crate) fn check(&self) -> Result<()> {
         for (index, resource) in self.0.iter().enumerate() {
             let length = resource.len();
@@ -94,9 +94,9 @@ impl fmt::Debug for Resources {
     }
 }
 
-/// Returns the error about a value that is given as a resource and is not a string of Unicode
-/// characters, for language bindings. `position` is its position, from 0, if several resources
-/// are given. `accepted` says which types the argument may have.
+/// Returns the error for a value that was given as a resource but is not a string of Unicode characters, for language
+/// bindings. `position` is the position of the value, from 0; `None` if only one resource is given. `accepted` says
+/// which types the argument may have.
 pub fn wrong_resource(
     dialect: Dialect,
     position: Option<usize>,

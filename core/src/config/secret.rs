@@ -1,17 +1,18 @@
-//! What in a text is, or may be, a secret: passwords in URLs, and the texts of leases. Messages that repeat what a user
-//! has given use it.
+//! Finds certain and possible secrets in a text: passwords in URLs, and the texts of leases. Called before a message
+//! repeats text from a user.
 
 use crate::config::url::scheme;
 use std::borrow::Cow;
 
-/// The beginning of the text of a lease of `quorlock acquire`, before its version.
+/// The beginning of the text of a lease that `quorlock acquire` prints. The version of the text follows.
 pub(crate) const KEPT_MARK: &str = "quorlock-lease-";
-/// The beginning of the text of a detached lease, before its version.
+/// The beginning of the text of a detached lease. The version of the text follows.
 pub(crate) const DETACHED_MARK: &str = "quorlock-handover-";
 
-/// Whether the text contains that of a lease, which is a secret.
+/// Whether `text` contains the text of a lease, which is a secret.
 pub fn has_lease_text(text: &str) -> bool {
-    // A version and a colon follow the mark. A name may begin like a text, such as `quorlock-lease-monitor`.
+    // In the text of a lease, a version and a colon follow the mark. A mark alone may begin a name, such as
+    // `quorlock-lease-monitor`.
     let has_version = |rest: &str| {
         let rest = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
         rest.starts_with(':')
@@ -22,8 +23,8 @@ pub fn has_lease_text(text: &str) -> bool {
     })
 }
 
-/// Returns what a user has given in a wrong place as messages may repeat it. A URL is cut after its scheme, and a login or
-/// the text of a lease is replaced by `***`.
+/// Returns a text from a user in the form in which messages may repeat it. A URL is cut after its scheme. A text that
+/// contains a login, a password or the text of a lease becomes `***`.
 pub fn without_secrets(given: &str) -> Cow<'_, str> {
     if has_lease_text(given) {
         return "***".into();

@@ -15,8 +15,7 @@ pub(crate) struct Server {
     pub(crate) login: Login,
     /// `None` if the connection is not encrypted.
     pub(crate) tls: Option<Tls>,
-    /// Whether a sentinel or a cluster reported the place. If so, errors contain it, since the URL
-    /// does not.
+    /// Whether a sentinel or a cluster reported `place`. If so, errors contain the place, since the URL does not.
     pub(crate) is_discovered: bool,
 }
 
@@ -27,13 +26,14 @@ pub(crate) enum ServerAddress {
     Unix(PathBuf),
 }
 
-/// The credentials of the client, and the number of the database it uses.
+/// The credentials of the client, and the number of the database that it uses.
 #[derive(Clone, Default)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: u32,
-    /// Returns the credentials instead of the URL, with the node's address as its argument.
+    /// The function that returns the credentials, and the node's address, which is the function's argument. `None`: the
+    /// credentials are those in the URL, if any.
     pub(crate) provider: Option<(Provider, String)>,
 }
 
@@ -42,7 +42,7 @@ impl Login {
         Self { user, password, database, provider: None }
     }
 
-    /// The user and the password; `None` if the URL has neither.
+    /// The user and the password from the URL; `None` if the URL has neither.
     pub(crate) fn credentials(&self) -> Option<(&str, &str)> {
         let user = self.user.as_deref();
         let password = self.password.as_deref();

@@ -1,7 +1,7 @@
-//! TLS configuration, the TLS handshake, and readable messages for its errors.
+//! TLS configuration, the TLS handshake, and readable messages for TLS errors.
 //!
-//! Owns everything that depends on rustls. `endpoint.rs` makes a [`Tls`] from a URL;
-//! `transport/socket.rs` encrypts connections with it. It does not open connections.
+//! This module owns all code that depends on rustls. `endpoint.rs` makes a [`Tls`] from a URL; `transport/socket.rs`
+//! encrypts connections with it. It does not open connections.
 
 use crate::runtime::fork::PerProcess;
 use crate::runtime::threads::{Common, OneAtATime};
@@ -23,30 +23,30 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The maximum time that the TLS handshake may take with a reachable server.
+/// The maximum duration of the TLS handshake with a reachable server.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The URL parameters for encryption, named as in redis-cli.
 pub(crate) const PARAMETERS: [&str; 4] = ["cacert", "cert", "key", "insecure"];
 
-/// How connections are encrypted. Creating it checks all files; each connection reads them again, since certificates are
-/// renewed while programs run.
+/// How connections are encrypted. Creating a `Tls` checks all files; each new connection reads the files again, since
+/// certificates are renewed while programs run.
 #[derive(Clone)]
 pub(crate) struct Tls {
     files: Arc<Files>,
 }
 
-/// What a reading of the files yields.
+/// The result of reading the files.
 type Read = Result<Arc<ClientConfig>, String>;
 
-/// The files with certificates.
+/// The names of the files with certificates and the private key.
 struct Files {
-    /// `None`: the certificates that the system trusts.
+    /// The file with the root certificates. `None`: the certificates that the system trusts.
     cacert: Option<String>,
-    /// The certificate of the client, and its key.
+    /// The files with the client's certificate and its private key.
     client: Option<(String, String)>,
     is_insecure: bool,
-    /// A file system may hang.
+    /// The read in progress, if any. The files are read on a separate thread, because a file system may hang.
     reading: PerProcess<Mutex<OneAtATime<Read>>>,
 }
 
@@ -78,12 +78,12 @@ impl Tls {
         !self.files.is_insecure
     }
 
-    /// Performs the TLS handshake on a connection to this host, with the files as they are now.
+    /// Reads the files again, and then performs the TLS handshake on a connection to this host.
     pub(crate) async fn connect<S>(&self, host: &str, socket: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        // No certificate has the zone of an IPv6 address.
+        // Certificates do not contain the zone of an IPv6 address.
         let host = host.split('%').next().unwrap_or(host);
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| io::Error::other(format!("{host} is no name of a host")))?;
@@ -108,7 +108,7 @@ impl Tls {
 }
 
 impl Files {
-    /// Reads the files, on a thread. Connections that are opened at the same time share a reading.
+    /// Reads the files on a separate thread. Connections that are opened at the same time share the result.
     fn newest(self: &Arc<Self>) -> io::Result<Common<Read>> {
         let files = Arc::clone(self);
         let newest = self.reading.get_or_init(Mutex::default);
@@ -148,8 +148,8 @@ impl Files {
                 })?
             }
         };
-        // Connections are few and long-lived, so session resumption gains little. Its cache also
-        // has a mutex, which another thread might hold during a fork.
+        // Connections are few and long-lived, so session resumption gains little. The session cache also has a mutex,
+        // which another thread might hold during a fork.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
@@ -241,7 +241,7 @@ fn system_roots() -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Accepts any certificate. It verifies only that the server has the matching key.
+/// Accepts any certificate. Verifies only that the server has the private key of its certificate.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

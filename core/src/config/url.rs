@@ -1,8 +1,8 @@
 //! Splits and decodes node URLs, and hides secrets in invalid ones. Called by `endpoint.rs` and
 //! `nodes.rs`.
 //!
-//! Only the host and query parsers of the `url` crate are used, because one node URL may name
-//! several hosts. No error message may quote a password.
+//! This module uses only the host parser of the `url` crate, because one node URL may name several hosts. No error
+//! message may quote a password.
 
 use percent_encoding::percent_decode_str;
 use url::Host;
@@ -11,7 +11,7 @@ use url::Host;
 pub(crate) struct Url {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
-    /// Hosts with their ports, if given. IPv6 addresses are without brackets.
+    /// The hosts, with their ports if the URL has any. IPv6 addresses are without brackets.
     pub(crate) hosts: Vec<(String, Option<u16>)>,
     /// The part after the hosts, without the leading slash.
     pub(crate) path: String,
@@ -23,8 +23,7 @@ impl Url {
     pub(crate) fn parse(rest: &str) -> Result<Self, String> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
-        // If a password contains one of these characters unescaped, the host ends or starts at the
-        // wrong place.
+        // If a password contains `/`, `?` or `#` without percent-encoding, the split above is at a wrong place.
         if rest.contains('@') && !authority.is_empty() {
             return Err(
                 "the characters @ / ? # must be percent-encoded in a name, a password or a \
@@ -74,8 +73,8 @@ impl Url {
         Some(self.parameters.remove(at).1)
     }
 
-    /// Fails if parameters are left. The message does not quote their names, since such a name may
-    /// be the part of a password that follows an `&`.
+    /// Fails if parameters are left. The message quotes only names that are in `accepted`: another name may be the part
+    /// of a password after an `&`.
     pub(crate) fn is_used_up(&self, accepted: &[&str]) -> Result<(), String> {
         let Some((name, _)) = self.parameters.first() else { return Ok(()) };
         Err(match accepted {
@@ -108,7 +107,7 @@ pub(crate) fn database(text: &str) -> Result<u32, String> {
     if text.is_empty() {
         return Ok(0);
     }
-    // Servers parse the number as a signed one, so it must fit into an i32.
+    // Servers parse the number as a signed integer, so the number must fit into an i32.
     let number = text.parse::<i32>().ok().and_then(|number| u32::try_from(number).ok());
     number.ok_or_else(|| "the database must be a number of 0 or more, such as /1".to_owned())
 }
@@ -141,7 +140,8 @@ fn host(text: &str) -> Result<(String, Option<u16>), String> {
     }
 }
 
-/// Splits the zone from an IPv6 address in brackets, such as `[fe80::1%25eth0]`. The zone begins with the percent sign.
+/// Splits the zone from an IPv6 address in brackets, such as `[fe80::1%25eth0]`. Returns the address in brackets, and
+/// the zone with its percent sign; the zone is empty if there is none.
 fn zone(host: &str) -> Result<(String, String), String> {
     let within = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let Some((address, zone)) = within.and_then(|within| within.split_once('%')) else {
@@ -162,7 +162,7 @@ fn decoded(text: &str) -> Result<String, String> {
     decoded.map(Into::into).map_err(|_| "what is percent-encoded must be UTF-8".to_owned())
 }
 
-/// Returns the scheme of an invalid URL, with `://`. Returns an empty string if the text before `://` is no scheme.
+/// Returns the scheme of an invalid URL, with `://`. Returns an empty string if the text before `://` is not a scheme.
 pub(crate) fn scheme(url: &str) -> &str {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
     match url.find("://") {
@@ -171,8 +171,8 @@ pub(crate) fn scheme(url: &str) -> &str {
     }
 }
 
-/// Returns the part of an invalid URL that is safe to show. A password may precede the last `@` or
-/// follow the first `?`; if these overlap, only the scheme is shown.
+/// Returns the part of an invalid URL that is safe to show. A password may be before the last `@` or after the first
+/// `?` or `#`; if these parts overlap, only the scheme is shown.
 pub(crate) fn redacted(url: &str) -> String {
     let scheme = scheme(url);
     let rest = match url.split_once("://") {

@@ -1,5 +1,5 @@
-//! Option values as language bindings pass them, and how each language writes names and values in
-//! messages. It checks no value: `options.rs`, `nodes.rs` and `resources.rs` do.
+//! Option values as language bindings pass them, and how each language writes names and values in messages. This module
+//! checks no values. `options.rs`, `nodes.rs`, `permits.rs` and `resources.rs` check them.
 
 use crate::config::quoted::Quoted;
 use crate::config::secret::without_secrets;
@@ -16,9 +16,9 @@ pub enum Dialect {
     JavaScript,
     /// Names such as `--node-timeout`; durations are in seconds.
     CommandLine,
-    /// Names such as `QUORLOCK_NODE_TIMEOUT`, of environment variables; durations are in seconds, or text such as `10s`.
+    /// Names of environment variables, such as `QUORLOCK_NODE_TIMEOUT`; durations are text such as `10s`.
     Environment,
-    /// Names such as `MAXHOLD`, of the requests to `quorlock serve`; durations are in milliseconds.
+    /// Names in requests to `quorlock serve`, such as `MAXHOLD`; durations are in milliseconds.
     Resp,
 }
 
@@ -54,8 +54,8 @@ impl Dialect {
         matches!(self, Self::JavaScript | Self::Resp)
     }
 
-    /// Converts a number that was given in the wrong unit: the one of seconds and milliseconds that is not the
-    /// language's. Returns that unit, and the duration in the language's own unit.
+    /// Converts a number that was meant in the other unit: milliseconds where the language uses seconds, and seconds
+    /// where it uses milliseconds. Returns the name of that other unit, and the duration in the language's own unit.
     pub(crate) fn in_other_unit(self, number: f64) -> (&'static str, f64) {
         match self {
             Self::JavaScript | Self::Resp => ("seconds", number * 1e3),
@@ -63,7 +63,7 @@ impl Dialect {
         }
     }
 
-    /// Formats an option with a number as a program sets it, such as `ttl=10` or `ttl: 10000`.
+    /// Formats an option and its number as a program sets them, such as `ttl=10` or `ttl: 10000`.
     pub(crate) fn argument(self, name: &str, number: f64) -> String {
         let sign = match self {
             Self::Python => "=",
@@ -73,12 +73,12 @@ impl Dialect {
         format!("{}{sign}{}", self.name(name), self.number(number))
     }
 
-    /// Whether a duration is a plain number, whose unit may be mistaken.
+    /// Whether the language passes a duration as a plain number, so that a program may mistake the unit.
     pub(crate) fn has_plain_durations(self) -> bool {
         matches!(self, Self::Python | Self::JavaScript | Self::Resp)
     }
 
-    /// The types of a duration, as part of an error about a value of another type.
+    /// The types that a duration may have, as part of the error for a value of another type.
     pub(crate) fn duration_form(self) -> &'static str {
         match self {
             Self::Python => ", in seconds or as a timedelta",
@@ -88,7 +88,7 @@ impl Dialect {
         }
     }
 
-    /// Formats a number of the language's time unit.
+    /// Formats a number together with the language's time unit.
     pub(crate) fn duration(self, number: f64) -> String {
         let unit = match self {
             _ if !number.is_finite() => "",
@@ -143,7 +143,7 @@ impl Dialect {
         }
     }
 
-    /// The language's term for names with values.
+    /// The language's term for a mapping of names to values.
     pub(crate) fn map(self) -> &'static str {
         match self {
             Self::JavaScript => "an object",
@@ -158,7 +158,7 @@ impl Dialect {
     }
 }
 
-/// The value of an option or argument as a language binding received it.
+/// The value of an option or an argument, in the form in which a language binding received it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum OptionValue {
@@ -176,15 +176,15 @@ pub enum OptionValue {
     Map(Vec<(String, OptionValue)>),
     /// A string.
     Text(String),
-    /// A string that is not Unicode text: one with lone surrogates, or bytes that are not UTF-8.
+    /// A string that is not Unicode text: it has lone surrogates, or its bytes are not UTF-8.
     NotUnicode,
-    /// A value of any other type, as a message calls it, such as `an object of class Redis`.
+    /// A value of any other type. The text is how messages describe it, such as `an object of class Redis`.
     Other(String),
 }
 
 impl OptionValue {
-    /// Returns the value as messages show it. Strings are not shown, because they may be secrets, except those of the
-    /// environment, which show what an operator has mistyped.
+    /// Returns the value as messages show it. Strings are not shown, because they may be secrets. Strings from
+    /// environment variables are shown, but without known secrets, so that an operator sees what was mistyped.
     pub fn shown(&self, dialect: Dialect) -> String {
         match self {
             Self::Null => dialect.null().to_owned(),
@@ -204,7 +204,7 @@ impl OptionValue {
             Self::Text(text) if dialect == Dialect::Environment => {
                 Quoted(&without_secrets(text)).to_string()
             }
-            // All values of a request are strings.
+            // All values in a request to `quorlock serve` are strings.
             Self::Text(_) if dialect == Dialect::Resp => "other text".to_owned(),
             Self::Text(_) => "a string".to_owned(),
             Self::NotUnicode if dialect == Dialect::Resp => "bytes that are not UTF-8".to_owned(),

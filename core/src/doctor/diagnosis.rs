@@ -12,8 +12,8 @@ use std::fmt;
 pub enum Level {
     /// Nothing to do.
     Ok,
-    /// The lock works, but one of its guarantees depends on something that may fail, or could not
-    /// be checked.
+    /// The lock works, but one of its guarantees depends on something that may fail. Also used if a check was not
+    /// possible.
     Warning,
     /// The node cannot vote, or a guarantee of the lock does not hold.
     Error,
@@ -38,9 +38,9 @@ pub struct Finding {
     pub level: Level,
     /// The name of the check, such as `eviction`.
     pub check: &'static str,
-    /// What was found, and what can go wrong because of it.
+    /// What was found, and what can go wrong as a result.
     pub message: String,
-    /// What to do about it; empty if the level is [`Level::Ok`].
+    /// What to do about the finding; empty if the level is [`Level::Ok`].
     pub advice: String,
 }
 
@@ -49,15 +49,15 @@ pub struct Finding {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Permission {
-    /// The command ran, or failed for another reason.
+    /// The command ran, or failed for a reason that does not mean [`Permission::Denied`].
     Allowed,
-    /// The user may not run the command, or not on the keys that quorlock uses.
+    /// The user may not run the command, at least not on the keys that quorlock uses, or the server does not know the
+    /// command.
     Denied,
 }
 
-/// What was found at one node. A field is `None` if it could not be read. For a cluster, the
-/// findings are those of all masters that the client's keys may be on; the other fields describe
-/// one of them.
+/// What was found at one node. A field is `None` if its value could not be read. For a cluster, the findings cover all
+/// masters that the client's keys may be on; the other fields describe one of these masters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeDiagnosis {
@@ -75,7 +75,7 @@ pub struct NodeDiagnosis {
     pub run_id: Option<String>,
     /// The uptime of the server, in whole seconds.
     pub uptime_seconds: Option<u64>,
-    /// `master` or `slave`.
+    /// The server's role: `master` or `slave`.
     pub role: Option<String>,
     /// The number of connected replicas.
     pub replicas: Option<u64>,
@@ -85,11 +85,11 @@ pub struct NodeDiagnosis {
     pub maxmemory: Option<u64>,
     /// The server's memory in use, in bytes.
     pub used_memory: Option<u64>,
-    /// The server's policy at the memory limit, such as `noeviction`.
+    /// The server's policy when it reaches the memory limit, such as `noeviction`.
     pub maxmemory_policy: Option<String>,
     /// Whether the server keeps an append-only file.
     pub appendonly: Option<bool>,
-    /// The server's policy for syncing that file to disk: `always`, `everysec` or `no`.
+    /// The server's policy for syncing the append-only file to disk: `always`, `everysec` or `no`.
     pub appendfsync: Option<String>,
     /// The offset of the server's clock from this machine's clock, in milliseconds; positive if the
     /// server's clock is ahead.
@@ -110,10 +110,10 @@ pub struct NodeDiagnosis {
 pub struct Setting {
     /// The setting: `nodes`, `restart_guard`, `key_prefix` or `drift_factor`.
     pub name: &'static str,
-    /// The value, for people: of `nodes` their number, of a duration such as `30 s`, or `off`.
+    /// The value, as text for people: the number of nodes for `nodes`; for a duration, text such as `30 s`, or `off`.
     pub value: String,
-    /// Where the value is from: the name of an option as the program gave it, the name of an environment variable, or
-    /// `default`.
+    /// Where the value comes from: the name of an option in the form that the program used, the name of an environment
+    /// variable, or `default`.
     pub source: String,
 }
 
@@ -174,7 +174,7 @@ impl fmt::Display for Setting {
 }
 
 impl Finding {
-    /// Replaces what a server may have written to control a terminal.
+    /// Replaces characters that a server may have sent to control a terminal.
     fn make_printable(&mut self) {
         for text in [&mut self.message, &mut self.advice] {
             *text = printable(text).into_owned();
@@ -183,7 +183,7 @@ impl Finding {
 }
 
 impl NodeDiagnosis {
-    /// Replaces what a server may have written to control a terminal.
+    /// Replaces characters that a server may have sent to control a terminal.
     fn make_printable(&mut self) {
         let Self { address, kind, version, run_id, role, maxmemory_policy, appendfsync, .. } = self;
         let optional = [kind, version, run_id, role, maxmemory_policy, appendfsync];
@@ -239,7 +239,7 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// Rounds to one decimal; never returns a negative zero.
+/// Rounds to one decimal place; never returns a negative zero.
 pub(super) fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0 + 0.0
 }

@@ -1,16 +1,13 @@
-//! Queries one node for everything the doctor judges; for a cluster, each of its masters. Uses a
-//! connection of its own and changes nothing. `judge.rs` draws the conclusions.
+//! Queries one node for everything the doctor judges; for a cluster, queries each master that the client's keys may be
+//! on. This module opens its own connections, and changes no key on the servers. `judge.rs` draws the conclusions.
 
 use super::diagnosis::{NodeDiagnosis, Permission};
-use crate::command::answer::{Failure, NONSENSE};
-use crate::command::keys::{Keys, SLOTS, tag};
-use crate::command::limits::shortened;
-use crate::command::memory_node::MemoryNode;
-use crate::command::script;
 use crate::config::endpoint::{Cluster, Endpoint, Target};
 use crate::config::options::Options;
 use crate::config::server::Server;
 use crate::error::NodeOutcome;
+use crate::memory::node::MemoryNode;
+use crate::node::subscription::{reach, subscribe};
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::timeout;
@@ -18,7 +15,10 @@ use crate::transport::cluster::{Shard, no_master};
 use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::{failure, is_unknown_command};
 use crate::transport::login::within;
-use crate::transport::subscription::{reach, subscribe};
+use crate::wire::answer::{Failure, NONSENSE};
+use crate::wire::keys::{Keys, SLOTS, tag};
+use crate::wire::limits::shortened;
+use crate::wire::script;
 use futures_util::future::join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError, Value, from_redis_value};
 use std::collections::{BTreeMap, HashMap};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The number of round trips that are timed. Odd, so that the median is one of them.
 const ROUND_TRIPS: usize = 7;
 
-/// This many random keys almost certainly include one in any given slot of a cluster.
+/// Among this many random keys, at least one is almost certainly in any given slot of a cluster.
 const ENOUGH_KEYS: usize = 100_000;
 
 /// What to query.
@@ -40,28 +40,27 @@ pub(super) enum Depth {
     Vote,
 }
 
-/// The observations at one server: the public diagnosis, and details for `judge.rs` and
-/// `together.rs`.
+/// The observations at one server: the public diagnosis, and details that `judge.rs` and `together.rs` need.
 #[derive(Default)]
 pub(super) struct Examined {
     pub(super) diagnosis: NodeDiagnosis,
-    /// Why the server could not be reached, or not be examined completely.
+    /// Why the server could not be reached, or could not be examined completely.
     pub(super) trouble: Option<Failure>,
-    /// Why the server would refuse a write, other than because of missing permissions.
+    /// Why the server would refuse a write, for a reason other than missing permissions.
     pub(super) refusal: Option<Failure>,
-    /// Whether the server refuses scripts that access keys that they do not declare.
+    /// Whether the server refuses a script that accesses a key without declaring it.
     pub(super) is_strict: bool,
-    /// Why commands that only show something failed.
+    /// The read-only commands that failed, and why they failed.
     pub(super) failed: BTreeMap<&'static str, Failure>,
-    /// Whether the server's address is known. It is not if the sentinels or the cluster did not
-    /// report one.
+    /// Whether the server's address is known. The address is unknown if the sentinels or the cluster did not report
+    /// one.
     pub(super) is_known: bool,
     pub(super) is_local: bool,
     /// Whether the server's certificate is not verified.
     pub(super) skips_verification: bool,
-    /// Whether the server was found through sentinels, which may later report another one.
+    /// Whether the server was found through sentinels, which may later report another server.
     pub(super) has_sentinels: bool,
-    /// If the node is a cluster: the position of this master in it.
+    /// This master and its cluster, if the node is a cluster.
     pub(super) membership: Option<Membership>,
     /// The maximum error of the clock offset in milliseconds: half a round trip.
     pub(super) clock_error_ms: f64,
@@ -78,9 +77,9 @@ pub(super) struct Membership {
     pub(super) lost_slots: usize,
 }
 
-/// Examines one node. Returns an entry for each of its servers, at least one. Connecting to a
-/// server may take `connect_timeout`. Querying it may take `connect_timeout` as well, or
-/// `node_timeout` if only the vote is in scope.
+/// Examines one node. Returns an entry for each of its servers, at least one. Finding the masters of a cluster may take
+/// `connect_timeout`, and so may connecting to a server. Querying the server may take `connect_timeout` again, or
+/// `node_timeout` if `scope` is [`Depth::Vote`].
 pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Depth) -> Vec<Examined> {
     let mut examined = Examined::of(endpoint);
     match &endpoint.target {
@@ -139,13 +138,13 @@ async fn examine_cluster(
     vec![Examined { trouble: Some(unknown), ..Examined::of(endpoint) }]
 }
 
-/// The keys of a random resource that nobody uses.
+/// Returns the keys of a random resource that nobody uses.
 fn any_keys(options: &Options) -> Keys {
     Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", random::random()))
 }
 
-/// Like [`any_keys`], but with a slot of each of these masters; `None` if the client's prefix puts all keys in a slot of
-/// another master.
+/// Returns, for each of these masters, keys like those of [`any_keys`] that are in one of the master's slots. Returns
+/// `None` for a master if the client's key prefix puts all keys in a slot of another master.
 fn keys_on(shards: &[Shard], options: &Options) -> Vec<Option<Keys>> {
     let tries = if tag(&options.key_prefix).is_some() { 1 } else { ENOUGH_KEYS };
     let mut found = vec![None; shards.len()];
@@ -165,7 +164,7 @@ fn keys_on(shards: &[Shard], options: &Options) -> Vec<Option<Keys>> {
 }
 
 impl Examined {
-    /// Creates the entry for a node that was not examined within `limit`.
+    /// Creates the entry for a node whose examination did not end within `limit`.
     pub(super) fn late(endpoint: &Endpoint, limit: Duration) -> Self {
         let trouble = Failure::timeout("no answer", limit, true);
         Self { trouble: Some(trouble), ..Self::of(endpoint) }
@@ -178,7 +177,8 @@ impl Examined {
         examined
     }
 
-    /// How long the server has had its data: since it started, or since the sentinels have named it.
+    /// How long the server has certainly kept its data: the time since it started, or the time for which the sentinels
+    /// have named it, whichever is shorter. `None` if the server does not report its uptime.
     pub(super) fn age(&self) -> Option<Duration> {
         let uptime = self.diagnosis.uptime_seconds.map(Duration::from_secs)?;
         Some(uptime.min(self.named_for.unwrap_or(Duration::MAX)))
@@ -188,7 +188,7 @@ impl Examined {
         self.diagnosis.kind.as_deref() == Some("memory")
     }
 
-    /// Parses the reply to a command that only reads. If there is none, records why.
+    /// Parses the reply to a command that only reads. If the command failed or the reply is invalid, records why.
     pub(super) fn read<T: FromRedisValue>(
         &mut self,
         name: &'static str,
@@ -277,7 +277,7 @@ async fn query(
     Ok(())
 }
 
-/// Runs the queries for the vote on a connection, and stores the results in `examined`.
+/// Runs only the queries that decide whether the server can vote, and stores the results in `examined`.
 async fn query_vote(
     connection: &Connection<Nobody>,
     options: &Options,
@@ -296,11 +296,11 @@ async fn query_vote(
 pub(super) fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
     let text = |name: &str| info.get(name).map(shortened);
     let capitalized = |name: &str| name[..1].to_uppercase() + &name[1..];
-    // For old clients, these servers report a Redis version in addition to their own version.
+    // For compatibility with old clients, these servers report a Redis version in addition to their own version.
     let others = ["valkey", "redict", "keydb", "dragonfly", "garnet", "kvrocks"];
     let other =
         others.iter().find_map(|kind| Some((capitalized(kind), text(&format!("{kind}_version"))?)));
-    // KeyDB reports only the version of Redis; its program has another name.
+    // KeyDB reports only a Redis version, so recognize it by the name of its executable.
     let is_keydb = || text("executable").is_some_and(|path| path.contains("keydb"));
     let kind = if is_keydb() { "KeyDB" } else { "Redis" };
     let redis = || Some((kind.to_owned(), text("redis_version")?));
@@ -341,7 +341,7 @@ async fn measure(
     Ok(())
 }
 
-/// Tries every command that quorlock uses, on keys that do not exist, so that nothing is changed.
+/// Tries every command that quorlock uses. The commands run on keys that do not exist, so they change no key.
 async fn try_commands(
     connection: &Connection<Nobody>,
     options: &Options,
@@ -373,7 +373,7 @@ fn channel(options: &Options) -> String {
     format!("{}quorlock:doctor:{:08x}", options.key_prefix, random::random())
 }
 
-/// The commands to try, and their names.
+/// Returns the names of the commands to try, and the commands themselves.
 fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
     let (source, hash, harmless) = script::harmless(keys);
     let mut tries: Vec<(&'static str, Cmd)> = Vec::new();
@@ -413,12 +413,13 @@ fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
     tries.into_iter().unzip()
 }
 
-/// Whether the user may not run the command, or nobody: an operator has disabled it.
+/// Whether the command failed because the user may not run it, or because the server does not know it: an operator may
+/// have disabled it.
 fn is_denied(failure: &Failure) -> bool {
     failure.outcome == NodeOutcome::Noperm || is_unknown_command(failure)
 }
 
-/// Stores in `examined` what the replies to [`tries`] say about permissions and refusals.
+/// Stores in `examined` which commands of [`tries`] were denied or refused, according to their replies.
 fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>) {
     for (name, reply) in names.into_iter().zip(replies) {
         let permissions = &mut examined.diagnosis.permissions;
@@ -428,7 +429,8 @@ fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>
         if is_denied(&failure) {
             *permission = Permission::Denied;
         } else if error.code() != Some("NOSCRIPT") {
-            // A user who is not permitted to load scripts gets NOSCRIPT from EVALSHA. That is not a problem.
+            // If the user may not load scripts, EVALSHA returns NOSCRIPT. This is not a problem, because EVAL still
+            // works.
             examined.refusal.get_or_insert(failure);
         }
     }

@@ -5,22 +5,23 @@
 
 use super::diagnosis::{Finding, Level, NodeDiagnosis, Permission, error, ok, tenths, warning};
 use super::examine::{Examined, Membership};
-use crate::command::answer::Failure;
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
 use crate::error::duration::HumanDuration;
 use crate::runtime::clock;
+use crate::wire::answer::Failure;
 use quorlock_protocol::Guard;
 use std::time::Duration;
 
-/// The largest clock offset that is not reported, in milliseconds. Clocks that are synchronized
-/// with NTP differ much less.
+/// The largest clock offset that causes no warning, in milliseconds. Clocks that are synchronized with NTP differ much
+/// less.
 pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
-/// The advice about servers that do not do what quorlock needs.
+/// The advice for servers that lack something that quorlock needs.
 const TESTED_SERVERS: &str = "use Redis 6.2 or later, or Valkey";
-/// Commands that quorlock can do without, each list after the consequence of not having them.
+/// The commands that quorlock can work without, in groups, each group with the consequence if the user may not run its
+/// commands.
 const OPTIONAL: [(&str, &[&str]); 4] = [
     ("restarts and duplicate nodes may go unnoticed", &["INFO"]),
     ("the first use of each script takes one more round trip", &["SCRIPT LOAD"]),
@@ -34,8 +35,8 @@ const OPTIONAL: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Judges a node, which consists of these servers. The fields of the result describe a server that
-/// could be reached, if there is one.
+/// Judges a node that consists of these servers. The fields of the result describe one of the servers: one that could
+/// be reached, if there is any.
 pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis {
     let members: Option<Vec<_>> = servers.iter().map(|server| server.membership.as_ref()).collect();
     let judged = servers.iter().map(|server| judge_server(server, options));
@@ -48,8 +49,8 @@ pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis 
     NodeDiagnosis { findings, ..one.diagnosis }
 }
 
-/// Combines the findings at the masters of a cluster. If only some masters have a problem, its
-/// message names them.
+/// Combines the findings at the masters of a cluster. If only some masters have a problem, the finding's message names
+/// these masters.
 fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
     let mut combined: Vec<(Finding, Vec<&str>)> = Vec::new();
     for (member, finding) in
@@ -73,7 +74,7 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
     let shown = shown.map(|(finding, places)| {
         let mut finding = finding.clone();
         let is_partial = finding.level != Level::Ok && places.len() < seen(finding.check);
-        // A connection failure names its master already.
+        // The message of a connection failure already names its master.
         if is_partial && finding.check != "connection" {
             finding.message = format!("{}: {}", places.join(", "), finding.message);
         }
@@ -244,7 +245,8 @@ fn server(examined: &Examined) -> Finding {
     }
 }
 
-/// The finding if a command that shows something has failed.
+/// Returns the finding for a check whose information is missing, because `command` failed or did not report the
+/// information.
 pub(super) fn unseen(examined: &Examined, check: &'static str, command: &str) -> Finding {
     let is_denied = !denied(&examined.diagnosis, |name| name == command).is_empty();
     let why = match examined.failed.get(command) {
@@ -260,7 +262,7 @@ pub(super) fn unseen(examined: &Examined, check: &'static str, command: &str) ->
     warning(check, format!("cannot be read: {why}"), TESTED_SERVERS)
 }
 
-/// The part of a message that explains the risk of a failover.
+/// The part of the messages that explains the risk of a failover.
 const LACKS: &str = "a replica that is promoted lacks locks that were not replicated yet, and would \
                      grant them again";
 
@@ -276,8 +278,7 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
                 false => format!("a master with replicas ({replicas})"),
             };
             match options.restart_guard {
-                // Sentinels report the time of the last failover, so the restart guard takes it
-                // into account.
+                // Sentinels report the time of the last failover, so the restart guard takes failovers into account.
                 Some(guard) if examined.has_sentinels => ok(
                     "replication",
                     format!(
@@ -399,8 +400,8 @@ fn persistence(examined: &Examined, options: &Options) -> Finding {
     }
 }
 
-/// Returns why a server refuses votes or cannot be asked for them; `None` if it can. Ignores the
-/// restart guard.
+/// Returns why a server cannot vote: it cannot be reached, lacks a permission, or refuses writes; `None` if it can
+/// vote. Ignores the restart guard.
 pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
     let denied = denied(&server.diagnosis, is_needed);
     let denied = (!denied.is_empty()).then(|| Failure {
@@ -411,8 +412,8 @@ pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
     server.trouble.clone().or(denied).or_else(|| server.refusal.clone())
 }
 
-/// Returns for how long the restart guard keeps a node with this uptime from voting, by the rule of
-/// a client that connects to it now; zero if there is no guard.
+/// Returns how much longer the restart guard keeps a node with this uptime from voting; zero if there is no guard. The
+/// result is for a client that connects to the node now.
 pub(super) fn guard_left(uptime: Duration, options: &Options) -> Duration {
     let Some(restart_guard) = options.restart_guard else { return Duration::ZERO };
     let now = clock::now();
@@ -421,7 +422,7 @@ pub(super) fn guard_left(uptime: Duration, options: &Options) -> Duration {
     guard.counts_from().since(now)
 }
 
-/// Whether the restart guard keeps the server from voting because of its age.
+/// Whether the restart guard keeps the server from voting. `false` if the server's age is unknown.
 pub(super) fn is_young(server: &Examined, options: &Options) -> bool {
     server.age().is_some_and(|age| !guard_left(age, options).is_zero())
 }
@@ -475,14 +476,14 @@ fn clock(examined: &Examined) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::{guard_left, is_young, restart, server, unseen};
-    use crate::command::limits::SHOWN_TEXT;
     use crate::config::options::Options;
     use crate::doctor::diagnosis::Level;
     use crate::doctor::examine::{Examined, fill};
+    use crate::wire::limits::SHOWN_TEXT;
     use redis::{InfoDict, Value, parse_redis_value};
     use std::time::Duration;
 
-    /// A replica that was promoted has been up for long, and may lack locks of the old master.
+    /// A promoted replica may have been up for a long time and still lack locks of the old master.
     #[test]
     fn a_server_is_young_for_as_long_as_the_sentinels_have_named_it() {
         let second = Duration::from_secs(1);
@@ -497,7 +498,7 @@ mod tests {
         assert_eq!(restart(&server, &options).expect("there is a guard").level, Level::Ok);
     }
 
-    /// The guard allows for the drift of the clocks, and for uptimes in whole seconds.
+    /// The guard lasts a little longer than `restart_guard`, because clocks drift and uptimes are in whole seconds.
     #[test]
     fn a_node_is_young_for_as_long_as_clients_do_not_count_its_votes() {
         let second = Duration::from_secs(1);

@@ -1,11 +1,11 @@
-//! The doctor: checks each node against what the lock assumes of it, and reports every deviation.
+//! The doctor: checks whether each node meets the assumptions of the lock, and reports every deviation.
 //!
-//! This module owns the checks and their findings. It must not change anything on the servers, and
-//! uses connections of its own. `Client::doctor` and `Client::votes` call it.
+//! This module owns the checks and their findings. It opens its own connections, and must not change any key on the
+//! servers. `Client::doctor` and `Client::votes` call it.
 //!
-//! Reading order: `diagnosis.rs` (the report), `examine.rs` (queries the servers), `judge.rs`
-//! (findings about one node), `together.rs` (findings about all nodes), `settings.rs` (where the
-//! client has its settings from), `votes.rs` (which nodes can vote, for probes).
+//! Reading order: `diagnosis.rs` (the report), `examine.rs` (queries the servers), `judge.rs` (findings about one
+//! node), `together.rs` (findings about all nodes), `settings.rs` (where the client's settings come from), `votes.rs`
+//! (which nodes can vote, for probes).
 
 mod diagnosis;
 mod examine;
@@ -25,7 +25,7 @@ use judge::judge;
 use settings::settings;
 use together::judge_together;
 
-/// Examines all nodes at once.
+/// Examines all nodes at the same time, and returns the report.
 pub(crate) async fn diagnose(endpoints: &[Endpoint], options: &Options) -> Diagnosis {
     let examining = endpoints.iter().map(|endpoint| examine(endpoint, options, Depth::Everything));
     let examined = join_all(examining).await;

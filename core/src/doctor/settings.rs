@@ -1,4 +1,5 @@
-//! The settings that must be the same in all clients of a fleet, and where this client has them from. Called by `diagnose`.
+//! The settings that must be the same in all clients of a fleet, and where this client's values come from. Called by
+//! `diagnose`.
 
 use super::diagnosis::Setting;
 use crate::config::endpoint::Endpoint;

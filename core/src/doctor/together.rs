@@ -66,7 +66,7 @@ fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Findi
     }
 }
 
-/// Returns the first node before `node` that shares a server with it.
+/// Returns the first node that comes before `node` in the list and shares a server with `node`.
 pub(super) fn duplicate_of(nodes: &[Vec<Examined>], node: usize) -> Option<usize> {
     let run_ids =
         |node: usize| nodes[node].iter().filter_map(|server| server.diagnosis.run_id.as_ref());
@@ -93,8 +93,8 @@ fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
     }
 }
 
-/// Judges the offsets between the nodes' clocks. Even if a node loses its fence counter, fences
-/// still grow if `restart_guard` exceeds these offsets: see `protocol::fence`.
+/// Judges the offsets between the nodes' clocks. If a node loses its fence counter, fences still only grow, provided
+/// that `restart_guard` is long enough for these offsets: see `protocol::fence`.
 fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
     let offsets: Vec<(f64, f64)> = nodes
         .iter()
@@ -105,7 +105,7 @@ fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
         let ends = offsets.iter().map(|(offset, error)| sign * (offset - sign * error));
         ends.fold(f64::NEG_INFINITY, f64::max)
     };
-    // The part of the difference that measurement errors cannot explain.
+    // The part of the clocks' difference that measurement errors cannot explain.
     let apart = (ends(1.0) + ends(-1.0)).max(0.0);
     let needed = 2 * FENCE_WINDOW + Duration::from_secs_f64(apart / 1e3);
     if offsets.is_empty() {

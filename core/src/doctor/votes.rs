@@ -1,15 +1,15 @@
-//! Which nodes can vote now, for probes. Asks only what decides that, and returns as soon as enough
-//! nodes have answered. Called by `Client::votes`.
+//! Finds out which nodes can vote now, for probes. Sends only the queries that decide this, and returns soon after it
+//! has found enough nodes that can vote. Called by `Client::votes`.
 
 use super::examine::{Depth, Examined, examine};
 use super::judge::{guard_left, obstacle};
 use super::together::duplicate_of;
-use crate::command::answer::{self, Failure};
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, NodeOutcome, NodeReport, Result, same_server};
 use crate::runtime::timer::timeout;
+use crate::wire::answer::{self, Failure};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 /// Reports for each node whether it can vote; see `Client::votes`.
@@ -24,7 +24,7 @@ pub(crate) async fn votes(
         (node, examined.unwrap_or_else(|_| vec![Examined::late(&endpoints[node], limit)]))
     };
     let mut examining: FuturesUnordered<_> = (0..endpoints.len()).map(examine).collect();
-    // Empty where the node has not answered yet.
+    // The entry of a node is empty until the node has been examined.
     let mut nodes: Vec<Vec<Examined>> = endpoints.iter().map(|_| Vec::new()).collect();
     let able =
         |servers: &&Vec<Examined>| !servers.is_empty() && obstacle_of(servers, options).is_none();
@@ -33,7 +33,8 @@ pub(crate) async fn votes(
     {
         nodes[node] = servers;
     }
-    // The result is certain, so the other nodes get only a little more time, for the report.
+    // Enough nodes can vote, or all have answered. Wait only a little longer for the other nodes, to complete the
+    // report.
     let others = async {
         while let Some((node, servers)) = examining.next().await {
             nodes[node] = servers;
@@ -61,13 +62,13 @@ pub(crate) async fn votes(
     Ok(endpoints.iter().zip(&nodes).map(report).collect())
 }
 
-/// Returns why one of a node's servers cannot vote; `None` if all can.
+/// Returns why one of a node's servers cannot vote; `None` if all servers can.
 fn obstacle_of(servers: &[Examined], options: &Options) -> Option<Failure> {
     servers.iter().find_map(|server| obstacle(server).or_else(|| guard(server, options)))
 }
 
-/// Returns why the restart guard keeps a server from voting. As in `node`, the guard starts with
-/// the connection if the server does not report its uptime.
+/// Returns why the restart guard keeps a server from voting; `None` if the guard does not. If the server does not
+/// report its uptime, the guard starts when the client connects, as in the module `node`.
 fn guard(server: &Examined, options: &Options) -> Option<Failure> {
     let left = guard_left(server.age().unwrap_or_default(), options);
     (!left.is_zero() && !server.is_memory()).then(|| Failure {

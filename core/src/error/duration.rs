@@ -1,5 +1,5 @@
-//! Durations as they appear in error messages and log events. Called wherever a message mentions a
-//! duration; it formats only, and parses nothing.
+//! Durations as they appear in error messages and log events. Called wherever a message mentions a duration. This
+//! module only formats durations; it does not parse them.
 
 use std::fmt;
 use std::time::Duration;

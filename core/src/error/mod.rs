@@ -1,8 +1,8 @@
 //! The error type of the public API, shared by all languages.
 //!
-//! This module owns [`ErrorCode`], [`NodeOutcome`] and [`Error`]. Each language binding maps an
-//! [`ErrorCode`] to one of its exception classes and copies the fields. The module must not depend
-//! on any other module of this crate; every other module may create errors with it.
+//! This module owns [`ErrorCode`], [`NodeOutcome`] and [`Error`]. Each language binding maps an [`ErrorCode`] to one of
+//! its exception classes and copies the fields of the error. This module must not depend on any other module of this
+//! crate; every other module may create errors with it.
 
 pub(crate) mod duration;
 pub(crate) mod printable;
@@ -18,9 +18,9 @@ use std::ops::Range;
 pub enum ErrorCode {
     /// A URL, an option or the list of nodes is invalid.
     Config,
-    /// Others held the lock for the whole `wait`.
+    /// Other leases held the lock for the whole `wait`.
     Timeout,
-    /// Too few nodes could vote: the others were unreachable, timed out, were guarded or refused.
+    /// Too few nodes could vote: the other nodes were unreachable, timed out, were guarded or refused.
     NoQuorum,
     /// The lease ended before its holder released it.
     LeaseLost,
@@ -63,20 +63,20 @@ impl ErrorCode {
 pub enum NodeOutcome {
     /// The node granted the lock.
     Granted,
-    /// Another token holds the key on this node, or the key has a value of another type.
+    /// Another token holds the key on this node, or the key has a value that is not a string.
     Held,
-    /// The node did what the request asked for, or has no conflicting state.
+    /// The node did what the request asked for, or has no state that conflicts with it.
     Confirmed,
     /// The node does not hold this lease's key.
     Missing,
-    /// The node did not answer within `node_timeout`. It may still apply the request.
+    /// The node did not answer within `node_timeout`. The node may still apply the request.
     Timeout,
     /// The connection broke before the answer arrived. The node may have applied the request.
     Disconnected,
     /// There was no connection to send the request on.
     Unreachable,
-    /// The node answered but may have restarted recently, so its vote does not count until it has
-    /// been up for `restart_guard`.
+    /// The node answered but may have restarted recently, so its vote does not count until the node has been up for
+    /// `restart_guard`.
     Guarded,
     /// The node is the same server as another node of the list.
     Duplicate,
@@ -94,7 +94,7 @@ pub enum NodeOutcome {
     Noperm,
     /// The node answered with any other error.
     Refused,
-    /// The node had not answered when the decision was made without it.
+    /// The node had not answered when the operation was decided without its answer.
     Pending,
 }
 
@@ -177,7 +177,7 @@ struct Inner {
     resources: Vec<String>,
     nodes: Vec<NodeReport>,
     holder: Option<String>,
-    /// Where the message names another lease of this client.
+    /// The range of `message` that names another lease of this client.
     own_lease: Option<Range<usize>>,
 }
 
@@ -186,7 +186,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        // It may repeat what a server or a user has written.
+        // The message may repeat text from a server or a user, so make it printable.
         let message: String = message.into();
         let message = printable(&message).into_owned();
         let (resources, nodes, holder, own_lease) = Default::default();
@@ -216,7 +216,7 @@ impl Error {
         self
     }
 
-    /// Records where the message names another lease of this client.
+    /// Records the range of the message that names another lease of this client.
     pub(crate) fn with_own_lease(mut self, place: Option<Range<usize>>) -> Self {
         self.0.own_lease = place;
         self
@@ -232,7 +232,7 @@ impl Error {
         &self.0.message
     }
 
-    /// The message, and how many nodes had each outcome. Without the nodes' addresses, so it can be shown to
+    /// The message, and how many nodes had each outcome. The summary omits the nodes' addresses, so it can be shown to
     /// anyone, for example in an HTTP response.
     pub fn summary(&self) -> String {
         let count = |outcome: NodeOutcome| {
@@ -256,8 +256,9 @@ impl Error {
         &self.0.nodes
     }
 
-    /// The text of the error, with these words for another lease of this client. For a program whose client serves several
-    /// callers, such as `quorlock serve`: for the caller, it is the lease of somebody else.
+    /// The text of the error, in which `own_lease` replaces the words that name another lease of this client. For a
+    /// program whose client serves several callers, such as `quorlock serve`: the other lease may belong to another
+    /// caller.
     #[doc(hidden)]
     pub fn text_naming(&self, own_lease: &str) -> String {
         let mut text = self.to_string();
@@ -268,10 +269,10 @@ impl Error {
         text
     }
 
-    /// The name of the holder that kept an acquire from the lock, with [`ErrorCode::Timeout`]. `None` if the
-    /// holder has no name, if the nodes do not agree on one, and for all other errors.
+    /// The name of the holder that blocked an acquire, for an error with [`ErrorCode::Timeout`]. `None` if the holder
+    /// has no name, if the nodes do not agree on one holder, and for all other errors.
     ///
-    /// It is what the holder calls itself, so it is for people only.
+    /// The holder chooses its own name, so use the name only to show it to people.
     pub fn holder(&self) -> Option<&str> {
         self.0.holder.as_deref()
     }
@@ -289,7 +290,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The code and the text, because Rust prints this form of an error that `main` returns.
+/// Shows the code and the text, because Rust prints the `Debug` form of an error that `main` returns.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.code())

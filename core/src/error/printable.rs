@@ -1,9 +1,9 @@
-//! Text from outside, such as from a server, made safe for terminals and logs. Error texts, the doctor and the command
-//! use it; it knows nothing about where a text comes from.
+//! Makes text from outside quorlock, such as from a server, safe for terminals and logs. Called for error texts, by the
+//! doctor and by the command-line tool. This module does not know where a text comes from.
 
 use std::borrow::Cow;
 
-/// Whether a terminal or a log shows this character as text: it is no control character, no line separator, no
+/// Whether a terminal or a log shows this character as text: it is not a control character, a line separator or an
 /// invisible tag, and does not change the direction of the text after it.
 pub(crate) fn is_printable(letter: char) -> bool {
     !letter.is_control()
@@ -12,9 +12,9 @@ pub(crate) fn is_printable(letter: char) -> bool {
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns the text on one line, without characters that control a terminal or change the direction of text. Line breaks
-/// and tabs become spaces, and all others of these become U+FFFD. For everything that others have written and that
-/// people read: texts of servers, names of resources and holders, arguments.
+/// Returns the text on one line, without characters that control a terminal or change the direction of text. A sequence
+/// of line breaks and tabs becomes one space, and each other character of these kinds becomes U+FFFD. Use this function
+/// for all text from outside quorlock that people read: texts of servers, names of resources and holders, arguments.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_printable) {
         return text.into();
@@ -32,8 +32,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns JSON text in which everything that [`printable`] would replace is written as an escape sequence, so that
-/// parsing it yields the same value.
+/// Returns a JSON text with escape sequences in place of the characters that [`printable`] would replace. Parsing the
+/// result yields the same value as parsing `json`.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     if json.chars().all(is_printable) {
         return json.into();
@@ -44,7 +44,8 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
             shown.push(letter);
             continue;
         }
-        // Outside strings, JSON has only printable characters and, between its parts, white space.
+        // The letter is inside a JSON string, where an escape is allowed: outside strings, the JSON of `serde_json` has
+        // only printable characters.
         for unit in letter.encode_utf16(&mut [0; 2]) {
             shown += &format!("\\u{unit:04x}");
         }
@@ -56,7 +57,7 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
 mod tests {
     use super::{printable, printable_json};
 
-    /// One of each kind of character that must reach no terminal.
+    /// One of each kind of character that must not reach a terminal.
     const HOSTILE: &str = "\u{0}\u{7}\u{1b}\u{7f}\u{80}\u{9b}\u{61c}\u{200b}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{e0001}\u{e007f}";
 
     #[test]

@@ -1,43 +1,39 @@
-//! One acquire: runs rounds until one is won or the caller must get an error, and answers exactly once.
+//! One acquire: runs rounds until a round is won or the caller must get an error, and answers the caller exactly once.
 //!
-//! [`Acquire::run`] shows all the steps; `contention.rs` has those of waiting, and `adoption.rs` what differs if the
-//! acquire adopts a detached lease. The protocol decides
-//! who wins a round and when the next one begins, so no rule of the lock belongs here.
-//! `client/lock.rs` starts acquires.
+//! [`Acquire::run`] calls all steps. `contention.rs` contains the steps of waiting, `adoption.rs` the part that is
+//! specific to adoptions, and `report.rs` the errors. The protocol decides who wins a round and when the next one
+//! begins, so no rule of the lock belongs here. `client/lock.rs` starts acquires.
 
 mod adoption;
-mod blocker;
 mod contention;
+mod duplicates;
+mod report;
+mod trace;
 
-use crate::command::answer::Answered;
-use crate::command::keys::Keys;
-use crate::command::reply::Reply;
-use crate::command::request::Subject;
 use crate::config::mode::Modes;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
-use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode};
+use crate::lock::acquire::duplicates::find_duplicate;
+use crate::lock::acquire::trace::AcquireTrace;
+use crate::lock::claim::handover::Giver;
+use crate::lock::claim::held::Grant;
+use crate::lock::claim::round::{RoundOptions, RunningRound};
 use crate::lock::driver::Driver;
-use crate::lock::duplicates::find_duplicate;
-use crate::lock::handover::Giver;
-use crate::lock::held::{Grant, HeldLease};
 use crate::lock::lease::Lease;
-use crate::lock::owner::Owner;
-use crate::lock::permits::PermitChoice;
+use crate::lock::lease::owner::Owner;
 use crate::lock::renewer::Renewer;
-use crate::lock::round::{RoundOptions, RunningRound};
-use crate::lock::trace::AcquireTrace;
-use crate::lock::waiters::Place;
+use crate::lock::waiting::permits::PermitChoice;
+use crate::lock::waiting::waiters::Place;
 use crate::runtime::clock;
 use crate::runtime::timer::timeout;
-use adoption::{AdoptionState, reason};
-use blocker::blocker;
-use quorlock_protocol::{
-    Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Untransferable, Waiting,
-};
+use crate::wire::keys::Keys;
+use crate::wire::request::Subject;
+use adoption::AdoptionState;
+use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -50,12 +46,13 @@ pub(crate) struct Acquire {
     resources: Resources,
     modes: Modes,
     keys: Arc<[Keys]>,
-    /// The lease to adopt; `None` for an acquire of a lock that is free.
+    /// The state of an adoption; `None` for an acquire that does not adopt a lease.
     adoption: Option<Box<AdoptionState>>,
-    /// Which permits to try; `None` for locks, and for an adoption. It changes `keys` with each round.
+    /// Which permits to try; `None` for locks, and for an adoption. Each round sets `keys` to the keys of the permits
+    /// that it tries.
     permits: Option<Box<PermitChoice>>,
     term: Term,
-    /// The name of the lease; empty for none.
+    /// The holder name of the lease; empty for none.
     holder: Arc<str>,
     wait: Option<Duration>,
     max_hold: Option<Duration>,
@@ -64,8 +61,8 @@ pub(crate) struct Acquire {
     arrived: Moment,
     waiting: Waiting,
     calls: Calls,
-    /// The place in the local queue; `None` if `wait` is zero, because a single try does not queue, and for an
-    /// adoption.
+    /// The place in the local queue. `None` for an adoption, and if `wait` is zero, because a single try does not
+    /// queue.
     place: Option<Place>,
     /// The nodes whose queues may contain this acquire.
     joined: NodeSet,
@@ -73,7 +70,7 @@ pub(crate) struct Acquire {
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
-    /// Why the acquire must not wait.
+    /// The error that the acquire returns instead of waiting; `None` if the acquire may wait.
     mistake: Option<Error>,
     /// When dropped, cancels the pending warning about a caller that waits for its own lease.
     reentrant_warning: Option<DropGuard>,
@@ -81,9 +78,9 @@ pub(crate) struct Acquire {
 
 /// The caller of an acquire, who waits for the result.
 pub(crate) enum Caller {
-    /// Contention is an error.
+    /// Contention is reported as an error.
     Acquire(oneshot::Sender<crate::error::Result<Lease>>),
-    /// Contention is `None`.
+    /// Contention is reported as `None`.
     TryAcquire(oneshot::Sender<crate::error::Result<Option<Lease>>>),
 }
 
@@ -97,7 +94,7 @@ impl Caller {
     }
 
     fn answer(self, result: crate::error::Result<Lease>) {
-        // Sending fails if the caller is gone. Dropping the lease then releases it.
+        // Sending fails if the caller is gone. The lease is then dropped, which releases it.
         match self {
             Self::Acquire(sender) => drop(sender.send(result)),
             Self::TryAcquire(sender) => drop(sender.send(match result {
@@ -121,9 +118,10 @@ impl Acquire {
     ) -> Self {
         let driver = renewer.driver();
         let now = clock::now();
-        // Adopters do not queue: the lease is there, or it is lost.
+        // Adopters do not queue: either the nodes still hold the detached lease, or nobody can adopt it any more.
         let may_wait = giver.is_none() && options.wait.is_none_or(|wait| !wait.is_zero());
-        // Waiters with another limit wait for other slots.
+        // A semaphore has one local queue for each limit, because waiters with different limits wait for different
+        // slots.
         let awaited = match permits {
             Some((limit, _)) => {
                 [Keys::permit(&driver.options.key_prefix, &resources[0], 0, limit)].into()
@@ -162,9 +160,9 @@ impl Acquire {
         }
     }
 
-    /// Runs rounds until one is won, `wait` is over, too few nodes can vote for too long, or the
-    /// acquire is stopped. It is stopped when the client is closed or the caller drops its
-    /// `Pending`. Answers the caller, then finishes the last round.
+    /// Runs rounds until a round is won, `wait` is over, too few nodes have been able to vote for `connect_timeout`, or
+    /// the acquire is stopped. An acquire is stopped when the client is closed or the caller drops its `Pending`.
+    /// Answers the caller, then finishes the last round.
     pub(crate) async fn run(mut self, mut caller: Caller) {
         if let Err(end) = self.wait_for_turn(&mut caller).await {
             return self.end(caller, end);
@@ -176,8 +174,8 @@ impl Acquire {
                 Err(end) => return self.end(caller, end),
             };
             let loss = match unless_stopped(&driver, &mut caller, round.decide()).await {
-                Ok(Outcome::Won { fence, end }) => {
-                    return self.win(caller, round, fence, end).await;
+                Ok(Outcome::Won { fence, .. }) => {
+                    return self.win(caller, round, fence).await;
                 }
                 Ok(Outcome::Lost(loss)) => loss,
                 Err(end) => return self.abandon(caller, round, end).await,
@@ -194,24 +192,24 @@ impl Acquire {
             };
             if let Some(error) = error {
                 self.end(caller, End::Failed(error));
-                return round.finish(None).await;
+                return round.finish().await;
             }
             if self.may_repeat(&round, loss) || self.may_try_other_permits(&round, loss) {
-                driver.detach(async move { round.finish(None).await });
-                // The tasks that undo the round run first, so that on each connection the next ACQUIRE follows the
-                // UNDO. It would find the token of this round otherwise.
+                driver.detach(async move { round.finish().await });
+                // Lets the tasks that undo this round run first, so that each connection sends the UNDO before the next
+                // ACQUIRE. Otherwise, a node that processes that ACQUIRE would still hold the token of this round.
                 yield_now().await;
                 continue;
             }
             let next = self.after_loss(&round, loss);
             if let Some(mistake) = self.mistake.take() {
                 self.end(caller, End::Failed(mistake));
-                return round.finish(None).await;
+                return round.finish().await;
             }
             let Next::TryAt(moment) = next else {
                 return self.give_up(caller, round, loss).await;
             };
-            driver.detach(async move { round.finish(None).await });
+            driver.detach(async move { round.finish().await });
             let pause = self.pause(moment);
             if let Err(end) = unless_stopped(&driver, &mut caller, pause).await {
                 return self.end(caller, end);
@@ -239,7 +237,9 @@ impl Acquire {
         let options = RoundOptions {
             keys: &self.keys,
             giver: self.adoption.as_ref().map(|adoption| &adoption.giver),
+            upgraded: None,
             term: self.term,
+            max_hold: self.max_hold,
             node_timeout: self.node_timeout,
             turns: self.calls.begin(clock::now()),
             queue_entry,
@@ -247,27 +247,29 @@ impl Acquire {
         };
         let round = RunningRound::start(&self.driver, options).map_err(End::Failed)?;
         self.trace.begin_round();
-        if round.subject.waiter.is_some() {
-            self.queue_subject = Some(Arc::clone(&round.subject));
+        if round.subject().waiter.is_some() {
+            self.queue_subject = Some(Arc::clone(round.subject()));
         }
         Ok(round)
     }
 
-    /// Waits for the votes that an outage was found without, so that its error reports the nodes
-    /// that are up, and so that grants are undone before the round is repeated. Takes no longer than the delay before the next round.
+    /// Waits for the votes that were still missing when the round was lost, so that an error reports which nodes are
+    /// up, and so that the grants of this round are undone before the next round. Waits no longer than the longest
+    /// retry delay.
     async fn collect_votes_in_outage(
         &self,
         caller: &mut Caller,
         round: &mut RunningRound,
     ) -> Result<(), End> {
         let limit = self.node_timeout.min(self.driver.options.retry_delay.longest);
-        let votes = timeout(limit, round.collect_remaining_votes(None));
+        let votes = timeout(limit, round.collect_remaining_votes());
         // Nodes that do not answer within the limit are reported as pending.
         unless_stopped(&self.driver, caller, votes).await.map(drop)
     }
 
-    /// Returns the error for a lost round of an adoption if trying again is of no use; `None` for any other
-    /// acquire. Waits for the votes that the loss did not need, because they may decide that.
+    /// Returns the error for a lost round of an adoption if no further round can win; `None` if a further round may
+    /// win, and for an acquire that is not an adoption. First waits for the votes that were still missing when the
+    /// round was lost, because they may show that no round can win any more.
     async fn untransferable_error(
         &mut self,
         caller: &mut Caller,
@@ -277,7 +279,7 @@ impl Acquire {
         let Some(adoption) = self.adoption.as_mut().filter(|_| loss != Loss::NoQuorum) else {
             return Ok(None);
         };
-        let votes = timeout(self.node_timeout, round.collect_remaining_votes(None));
+        let votes = timeout(self.node_timeout, round.collect_remaining_votes());
         unless_stopped(&self.driver, caller, votes).await.map(drop)?;
         let why = adoption.lost(&round.answers);
         if why.is_some() {
@@ -286,50 +288,42 @@ impl Acquire {
         Ok(why.map(|why| self.lost_to_others(why, &round.answers)))
     }
 
-    /// Whether another adopter had a majority in the last round of this adoption.
+    /// Whether another client held the keys on a majority of the nodes in the last round of this adoption.
     fn is_taken(&self) -> bool {
         self.adoption.as_ref().is_some_and(|adoption| adoption.is_taken())
     }
 
-    fn lost_to_others(&self, why: Untransferable, answers: &[Option<Answered>]) -> Error {
-        let resources = &self.resources;
-        let why = reason(why, answers);
-        let message = format!("the lease of {resources} cannot be adopted any more: {why}");
-        Error::new(ErrorCode::LeaseLost, message)
-            .about(resources)
-            .with_nodes(self.driver.reports(answers))
-    }
-
-    /// Hands the lease of a won round to the caller. If the lease must not be used, answers with an error and
-    /// drops it, which releases it.
-    async fn win(mut self, mut caller: Caller, mut round: RunningRound, fence: u64, end: Moment) {
-        // Lets others in the local queue proceed. This acquire leaves the nodes' queues when the lease is
-        // released.
+    /// Hands the lease of a won round to the caller. If the lease must not be used, answers with an error and drops the
+    /// lease, which releases it.
+    async fn win(mut self, mut caller: Caller, round: RunningRound, fence: u64) {
+        // Lets the other waiters in the local queue proceed. This acquire leaves the nodes' queues later, when the
+        // lease is released.
         if let Some(place) = self.place.take() {
             place.win();
         }
         let permits = match &mut self.permits {
             Some(permits) => permits.win(),
-            None => self.driver.semaphores.reserve(&round.subject),
+            None => self.driver.semaphores.reserve(round.subject()),
         };
         let grant = Grant {
             resources: self.resources.clone(),
             modes: self.modes.clone(),
             permits: permits.map(Box::new),
-            subject: Arc::clone(&round.subject),
+            subject: Arc::clone(round.subject()),
             fence,
             term: self.term,
             sent: round.sent,
-            end,
             max_hold: self.max_hold,
             auto_extend: self.auto_extend,
             keep: self.keep,
             is_resumed: false,
             owner: self.owner,
+            is_deleted: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
         };
-        let held = HeldLease::new(&self.driver, grant, round.votes());
-        let lease = Lease::new(&self.renewer, Arc::clone(&held));
-        match self.verify(&mut caller, &mut round, &held).await {
+        let (mut round, held) = round.hold(grant);
+        let lease = Lease::new(&self.renewer, held);
+        match self.verify(&mut caller, &mut round).await {
             Ok(()) => {
                 self.trace.win(fence, lease.holder());
                 caller.answer(Ok(lease));
@@ -339,37 +333,30 @@ impl Acquire {
                 self.answer_end(caller, end);
             }
         }
-        round.finish(Some(held)).await;
+        round.finish().await;
     }
 
-    /// Checks that the lease may be handed out: no two nodes are duplicates, the client is open,
-    /// and the caller still waits.
-    async fn verify(
-        &self,
-        caller: &mut Caller,
-        round: &mut RunningRound,
-        held: &HeldLease,
-    ) -> Result<(), End> {
+    /// Checks that the caller may get the lease: no two nodes are duplicates, the client is open, and the caller still
+    /// waits.
+    async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
         if self.driver.identities.needs_proof() {
-            unless_stopped(&self.driver, caller, round.collect_remaining_votes(Some(held))).await?;
+            unless_stopped(&self.driver, caller, round.collect_remaining_votes()).await?;
             round.mark_distinct();
         }
         if let Some(error) = self.duplicate_error(round.duplicate()).await {
             return Err(End::Failed(error));
         }
-        // `Client::close` releases the leases it finds. It may have run before this lease was
-        // added.
+        // `Client::close` may have run before this lease was added to the renewer. It has not released this lease then.
         if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
     }
 
-    /// Ends a stopped acquire whose round is undecided, and undoes the round's grants.
+    /// Ends an acquire that was stopped during a round, and undoes the round's grants.
     async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: End) {
-        // Must precede the undo requests: as long as the place exists, they keep the waiter's queue
-        // entry.
+        // Must precede the undo requests: while the place exists, an undo request keeps the waiter in the node's queue.
         self.place = None;
         round.handle(Event::Abandon);
         self.end(caller, end);
-        round.finish(None).await;
+        round.finish().await;
     }
 
     /// Ends the acquire with the error for its last round: `wait` is over, or too few nodes can vote.
@@ -380,11 +367,12 @@ impl Acquire {
         }
         let error = self.loss_error(loss, &round.answers);
         self.end(caller, End::Failed(error));
-        round.finish(None).await;
+        round.finish().await;
     }
 
-    /// Returns the error for duplicate nodes, if any are known. `duplicate` is a node that answered as a
-    /// duplicate in this round, and the round's subject. This method then searches for the other node.
+    /// Returns the error for duplicate nodes, if any are known. `duplicate` is a node whose answer in this round shows
+    /// that it is a duplicate, and the round's subject. If there is such a node, first searches for the node that is
+    /// the same server.
     async fn duplicate_error(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
         if let Some((node, subject)) = duplicate {
             let timeout = self.node_timeout;
@@ -396,7 +384,7 @@ impl Acquire {
         self.driver.identities.mistake()
     }
 
-    /// Ends without a lease: answers the caller, then leaves the local queue and the nodes' queues.
+    /// Ends the acquire without a lease: answers the caller, then leaves the local queue and the nodes' queues.
     fn end(&mut self, caller: Caller, end: End) {
         self.answer_end(caller, end);
         self.leave_node_queues();
@@ -416,88 +404,6 @@ impl Acquire {
             }
             End::Cancelled => self.trace.fail(None),
         }
-    }
-
-    /// Returns the error for a lost round. On contention it names the holder, and says whether another lease
-    /// of this client holds the resource.
-    fn loss_error(&self, loss: Loss, answers: &[Option<Answered>]) -> Error {
-        if loss == Loss::NoQuorum {
-            return self.driver.no_quorum(&self.resources, answers, self.node_timeout);
-        }
-        if self.is_taken() {
-            return self.lost_to_others(Untransferable::Taken, answers);
-        }
-        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
-        let granted = answers.iter().flatten().filter(granted).count();
-        let waited = self.wait.filter(|wait| !wait.is_zero());
-        let blocker = blocker(answers);
-        if let Some(permits) = &self.permits {
-            return Error::new(
-                ErrorCode::Timeout,
-                permits_message(&self.resources, permits, waited),
-            )
-            .about(&self.resources)
-            .with_nodes(self.driver.reports(answers))
-            .with_holder(blocker.map(|blocker| blocker.name.to_owned()));
-        }
-        let own = self.renewer.find(&self.keys, |_| true);
-        let held = match (&own, waited) {
-            (Some(own), waited) => {
-                let dropped =
-                    if own.is_dropped() { ", dropped without being released" } else { "" };
-                let after = waited
-                    .map_or_else(String::new, |wait| format!(" after {}", HumanDuration(wait)));
-                let fence = own.grant.fence;
-                format!("is held by another lease of this client (fence {fence}{dropped}){after}")
-            }
-            (None, Some(wait)) => {
-                let now = blocker
-                    .as_ref()
-                    .map_or_else(String::new, |blocker| format!(", and is now {blocker}"));
-                format!("was held by others for the whole wait of {}{now}", HumanDuration(wait))
-            }
-            (None, None) => match &blocker {
-                Some(blocker) => format!("is {blocker}"),
-                None => "is held by others".to_owned(),
-            },
-        };
-        let nodes = self.driver.quorum.nodes();
-        let needed = self.driver.needed();
-        let message =
-            format!("{} {held}: {granted} of {nodes} nodes granted it, {needed}", self.resources);
-        let own_lease = own.and_then(|_| {
-            let behind = self.resources.to_string().len();
-            let start = behind + message[behind..].find(OTHER_LEASE)?;
-            Some(start..start + OTHER_LEASE.len())
-        });
-        Error::new(ErrorCode::Timeout, message)
-            .about(&self.resources)
-            .with_nodes(self.driver.reports(answers))
-            .with_holder(blocker.map(|blocker| blocker.name.to_owned()))
-            .with_own_lease(own_lease)
-    }
-}
-
-/// How an error names another lease of the same client that holds the resource.
-const OTHER_LEASE: &str = "another lease of this client";
-
-/// The message for permits that were not free in time.
-fn permits_message(
-    resources: &Resources,
-    permits: &PermitChoice,
-    waited: Option<Duration>,
-) -> String {
-    let count = permits.count();
-    let limit = permits.limit();
-    let wanted = match count {
-        1 => format!("no permit of {resources} was free"),
-        _ => format!("{count} permits of {resources} were not free"),
-    };
-    match waited {
-        Some(wait) => {
-            format!("{wanted} within the wait of {}: its limit is {limit}", HumanDuration(wait))
-        }
-        None => format!("{wanted}: its limit is {limit}"),
     }
 }
 

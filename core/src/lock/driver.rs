@@ -1,19 +1,17 @@
 //! The shared state of one client in one process: its nodes, options and background tasks.
 //!
-//! Everything in `lock/` sends its requests through the [`Driver`]. It knows no rule of the lock.
-//! `client/setup.rs` creates one for each client, and a new one after a fork.
+//! Everything in `lock/` sends its requests through the [`Driver`]. The driver knows no rule of the lock.
+//! `client/setup.rs` creates one driver for each client, and a new one after a fork.
 
-use crate::command::answer::{self, Answered};
-use crate::command::request::Request;
 use crate::config::endpoint::Endpoint;
 use crate::config::holder;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
-use crate::lock::handover::Namespace;
-use crate::lock::permits::Semaphores;
-use crate::lock::subscriber::Subscriber;
-use crate::lock::waiters::Waiters;
+use crate::lock::claim::handover::Namespace;
+use crate::lock::waiting::permits::Semaphores;
+use crate::lock::waiting::subscriber::Subscriber;
+use crate::lock::waiting::waiters::Waiters;
 use crate::node::Node;
 use crate::node::clocks::Clocks;
 use crate::node::exchange::PackedRequest;
@@ -24,6 +22,8 @@ use crate::runtime::deadline::Deadlines;
 use crate::runtime::timer::timeout;
 use crate::runtime::{self, Pending};
 use crate::telemetry::stats::{Stats, Totals};
+use crate::wire::answer::{self, Answered};
+use crate::wire::request::Request;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorlock_protocol::{Moment, Quorum, Turns};
 use std::future::Future;
@@ -34,7 +34,7 @@ use tokio::sync::{OnceCell, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A client's nodes and background tasks. Leases and tasks of the client share it.
+/// A client's nodes and background tasks. The client's leases and tasks share the driver.
 pub(crate) struct Driver {
     pub(crate) options: Options,
     pub(crate) quorum: Quorum,
@@ -47,7 +47,7 @@ pub(crate) struct Driver {
     /// Ends the waits for late answers. Cancelled with `closing`, and when the driver is dropped.
     pub(crate) stop_late: CancellationToken,
     pub(crate) totals: Totals,
-    /// The name of leases whose lock sets none: that of this process.
+    /// The holder name of leases whose lock sets none: the name of this process.
     pub(crate) process_name: Arc<str>,
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
@@ -104,7 +104,7 @@ impl Driver {
         self.totals.read(self.waiters.count(), nodes)
     }
 
-    /// Runs a task in the background. [`Driver::close`] waits for it. Fails if the runtime cannot be started.
+    /// Runs a task in the background. [`Driver::close`] waits for the task. Fails if the runtime cannot be started.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         self.has_run_tasks.store(true, Ordering::Release);
         runtime::spawn(self.tasks.track_future(task))
@@ -142,11 +142,11 @@ impl Driver {
         }
     }
 
-    /// Waits until a majority of the nodes is connected, or every node is connected or known to be
-    /// down. Takes at most `connect_timeout`, and no time if a majority is connected already.
+    /// Waits until a majority of the nodes is connected, or until every node is either connected or known to be down.
+    /// Takes at most `connect_timeout`.
     ///
-    /// The first call also gives the other nodes time to connect, so that duplicate nodes are found before a
-    /// lock is granted. Fails if duplicate nodes are known.
+    /// The first call also gives the other nodes time to connect, so that duplicate nodes are found before a lock is
+    /// granted. Later calls return at once if a majority is connected. Fails if duplicate nodes are known.
     pub(crate) async fn ready(&self) -> Result<()> {
         let up = |node: &&Arc<Node>| node.start_connecting() == Some(true);
         if self.nodes.iter().filter(up).count() < self.quorum.size()
@@ -180,8 +180,8 @@ impl Driver {
         Turns::new(self.options.retry_delay)
     }
 
-    /// Returns an empty fan-out for an operation that began at `began`. Each request added to it times out
-    /// `patience` from now.
+    /// Returns an empty fan-out for an operation that began at `began`. Each request that is added to the fan-out times
+    /// out `patience` from now.
     pub(crate) fn fan_out(&self, began: Moment, patience: Duration) -> FanOut {
         FanOut::new(&self.deadlines, began, patience, self.nodes.len())
     }
@@ -206,9 +206,9 @@ impl Driver {
         self.nodes[node].call(request, began, patience)
     }
 
-    /// Sends one request to one node in the background and retries until the node answers,
-    /// `horizon` has passed or the client is closed. Each try waits `patience`. Must be called on
-    /// the runtime.
+    /// Sends one request to one node in the background, and repeats the request until the node answers or `horizon` has
+    /// passed. Once the client is closed, sends the request at most once more. Each try waits for `patience`. Must be
+    /// called on the runtime.
     pub(crate) fn deliver(
         &self,
         node: usize,
@@ -219,7 +219,7 @@ impl Driver {
         self.deliver_made(node, move || request, patience, horizon);
     }
 
-    /// Like [`Driver::deliver`], with a request that is made just before it is sent.
+    /// Like [`Driver::deliver`], but calls `request` to create the request just before the first try.
     pub(crate) fn deliver_made(
         &self,
         node: usize,
@@ -234,7 +234,7 @@ impl Driver {
         });
     }
 
-    /// Sends a request as [`Driver::deliver`] does. Returns the result of [`Node::deliver`].
+    /// Sends a request as [`Driver::deliver`] does. Returns a receiver for the result of [`Node::deliver`].
     pub(crate) fn delivered(
         &self,
         node: usize,
@@ -246,14 +246,14 @@ impl Driver {
         let target = Arc::clone(&self.nodes[node]);
         let closing = self.closing.clone();
         self.detach(async move {
-            // Fails if nobody waits any more.
+            // Sending fails if nobody waits for the result any more.
             let _ = sender.send(target.deliver(request, patience, horizon, &closing).await);
         });
         delivered
     }
 
-    /// Sends two requests to one node as [`Driver::deliver`] does, the second one after the node has answered the
-    /// first.
+    /// Sends two requests to one node as [`Driver::deliver`] does, the second one when the delivery of the first one
+    /// has ended.
     pub(crate) fn deliver_in_turn(
         &self,
         node: usize,
@@ -275,13 +275,13 @@ impl Driver {
         nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()
     }
 
-    /// Returns what the texts of detached leases are bound to.
+    /// Returns the nodes and the key prefix, to which the texts of detached leases are bound.
     pub(crate) fn namespace(&self) -> Namespace<'_> {
         let addresses = self.nodes.iter().map(|node| node.address()).collect();
         Namespace { addresses, key_prefix: &self.options.key_prefix }
     }
 
-    /// Returns how many nodes are needed, for an error.
+    /// Returns the part of an error message that says how many nodes are needed.
     pub(crate) fn needed(&self) -> String {
         match self.quorum.size() {
             1 => "1 is needed".to_owned(),

@@ -1,20 +1,23 @@
 //! The public handle of a lease.
 //!
-//! A thin layer over [`HeldLease`]: it adds the behaviour on drop and after a fork. Acquires create leases;
-//! programs and the bindings use them. No rule of the lock belongs here.
+//! A thin layer over [`HeldLease`], which adds the behaviour on drop and after a fork. Acquires create leases; programs
+//! and the bindings use them. No rule of the lock belongs here.
+
+pub(crate) mod owner;
+pub(crate) mod watcher;
 
 use crate::config::mode::Mode;
 use crate::config::options::Options;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
-use crate::lock::detach::{Detached, detach};
-use crate::lock::downgrade::downgrade;
-use crate::lock::extend::extend;
-use crate::lock::held::{Grant, HeldLease};
-use crate::lock::owner::Owner;
+use crate::lock::claim::detach::{Detached, detach};
+use crate::lock::claim::downgrade::downgrade;
+use crate::lock::claim::extend::extend;
+use crate::lock::claim::held::{Grant, HeldLease};
+use crate::lock::election::hand_over;
+use crate::lock::lease::owner::Owner;
+use crate::lock::lease::watcher::Watcher;
 use crate::lock::renewer::Renewer;
-use crate::lock::succession::hand_over;
-use crate::lock::watcher::Watcher;
 use crate::runtime::Pending;
 use crate::runtime::clock;
 use crate::runtime::fork::Owned;
@@ -27,9 +30,9 @@ use tokio::sync::oneshot;
 
 /// A held lock. The lease belongs to the code that has the handle: any thread or task may use it.
 ///
-/// Unless `auto_extend` is off, the lease is renewed until it is released or has been held for `max_hold`.
-/// Dropping the handle releases the lease in the background, so keep it until the work is done. The compiler
-/// warns about a lease that is dropped at once:
+/// Unless `auto_extend` is off, the lease is renewed until it is released or has been held for `max_hold`. Dropping the
+/// handle releases the lease in the background, so keep the handle until the work is done. The compiler warns about a
+/// lease that is dropped at once:
 ///
 /// ```compile_fail
 /// # #![deny(unused_must_use)]
@@ -46,8 +49,8 @@ use tokio::sync::oneshot;
 pub struct Lease {
     grant: Arc<Grant>,
     tracked: Owned<Tracked>,
-    /// Whether dropping the handle is the end of a block that had the lease, and not that of an acquire that was
-    /// cancelled: see [`Lease::release_and_keep`].
+    /// Whether the option `keep` also applies when the handle is dropped: see [`Lease::release_and_keep`]. `false`
+    /// until the program has received the lease, because the nodes keep no keys of a cancelled acquire.
     keeps_when_dropped: bool,
 }
 
@@ -67,13 +70,13 @@ impl Lease {
         Self { grant, tracked, keeps_when_dropped: false }
     }
 
-    /// Makes dropping the handle keep the keys as a release does. Called when the lease reaches a Rust program; a
-    /// binding releases at the end of its own blocks.
+    /// Makes the option `keep` also apply when the handle is dropped. Called when a Rust program receives the lease.
+    /// Bindings do not need this: they release the lease at the end of their own blocks.
     pub(crate) fn keep_when_dropped(&mut self) {
         self.keeps_when_dropped = true;
     }
 
-    /// Returns the shared state; `None` in a forked child process.
+    /// Returns the state that the handle shares with background tasks; `None` in a forked child process.
     pub(crate) fn held(&self) -> Option<&Arc<HeldLease>> {
         self.tracked.get().map(|tracked| &tracked.held)
     }
@@ -83,7 +86,7 @@ impl Lease {
         &self.grant.resources
     }
 
-    /// The first of [`Lease::resources`], which is the only one unless several were locked together.
+    /// The first of [`Lease::resources`]: the only one, unless several resources were locked together.
     pub fn resource(&self) -> &str {
         self.grant.resources.first().expect("a lease has at least one resource")
     }
@@ -93,22 +96,21 @@ impl Lease {
         self.grant.term.ttl
     }
 
-    /// The value of the key on the nodes: 40 random hexadecimal digits and, if the lease has a
-    /// [name](Lease::holder), `;` and the name. Each lease has its own token, which is the same for all of its
-    /// resources. It is a secret: anyone who has it can release the lock.
+    /// The value of the key on the nodes: 40 random hexadecimal digits and, if the lease has a [name](Lease::holder),
+    /// `;` and the name. Each lease has its own token, which is the same for all resources of the lease. The token is a
+    /// secret: anyone who has the token can release the lock.
     pub fn token(&self) -> &str {
         self.grant.subject.token.as_str()
     }
 
-    /// The name that others see while they wait for this lease, `hostname:pid` by default; empty if it has
-    /// none.
+    /// The name that others see while they wait for this lease, `hostname:pid` by default; empty if the lease has none.
     pub fn holder(&self) -> &str {
         self.grant.holder()
     }
 
-    /// The fencing token: larger than the fence of every earlier lease of the resource, and below
-    /// 2^53. Send it with every write, and let the storage reject a fence smaller than the largest
-    /// it has seen.
+    /// The fencing token: larger than the fence of every earlier exclusive lease of the resource, and below 2^53. Send
+    /// the fence with every write, and let the storage reject each write whose fence is smaller than the largest fence
+    /// that it has seen.
     ///
     /// # Panics
     ///
@@ -133,13 +135,13 @@ impl Lease {
         }
     }
 
-    /// The slots of the permits, in order; none if this is not a lease of a semaphore. Each is below the semaphore's limit,
-    /// and no other holder has it, so it can serve as the number of a worker.
+    /// The slots of the permits, in order; empty if this is not a lease of a semaphore. Each slot is below the
+    /// semaphore's limit, and no other holder has it, so it can serve as the number of a worker.
     pub fn slots(&self) -> Vec<u32> {
         self.grant.subject.slots()
     }
 
-    /// Returns the only one of [`Lease::slots`].
+    /// Returns the slot of a lease that has exactly one slot.
     ///
     /// # Errors
     ///
@@ -161,7 +163,7 @@ impl Lease {
         self.grant.resources.iter().map(move |resource| (&**resource, modes.of(resource)))
     }
 
-    /// The mode of the resources; `None` if it is not the same for all of them.
+    /// The mode of the resources; `None` if the resources have different modes.
     pub fn mode(&self) -> Option<Mode> {
         let mut modes = self.modes().map(|(_, mode)| mode);
         let first = modes.next()?;
@@ -170,33 +172,37 @@ impl Lease {
 
     /// Returns each resource with its fencing token.
     pub fn fences(&self) -> impl Iterator<Item = (&str, u64)> {
-        // One number serves all resources: it is larger than the last fence of each.
+        // One number is the fence for all resources: it is larger than the last fence of each resource.
         self.grant.resources.iter().map(|resource| (&**resource, self.grant.fence))
     }
 
-    /// Whether the lease is valid now. Decided by the local clock, without asking the nodes. Once `false`, it
-    /// never becomes `true` again.
+    /// Whether the lease is valid now. The local clock decides this, without asking the nodes. Once the result is
+    /// `false`, it never becomes `true` again.
     pub fn is_valid(&self) -> bool {
-        self.held().is_some_and(|held| held.state().lease.is_valid(clock::now()))
+        self.held().is_some_and(|held| held.state().claim.lease().is_valid(clock::now()))
     }
 
-    /// Returns the time for which the lease stays valid without a further extension; zero if it is not valid.
+    /// Returns the time for which the lease stays valid without a further extension; zero if the lease is not valid.
     pub fn remaining(&self) -> Duration {
         let Some(held) = self.held() else { return Duration::ZERO };
         let state = held.state();
         let now = clock::now();
-        if state.lease.is_valid(now) { state.lease.end().since(now) } else { Duration::ZERO }
+        if state.claim.lease().is_valid(now) {
+            state.claim.lease().end().since(now)
+        } else {
+            Duration::ZERO
+        }
     }
 
-    /// Whether `max_hold` keeps the lease from being extended beyond its present end.
+    /// Whether `max_hold` prevents any extension beyond the current validity end.
     #[doc(hidden)]
     pub fn is_at_limit(&self) -> bool {
-        self.held().is_some_and(|held| held.state().lease.is_at_limit())
+        self.held().is_some_and(|held| held.state().claim.lease().is_at_limit())
     }
 
-    /// Whether the lease was released or detached, or its client closed.
+    /// Whether the lease was released or detached, or ended because its client was closed.
     pub fn is_released(&self) -> bool {
-        self.held().is_some_and(|held| held.state().lease.is_released())
+        self.held().is_some_and(|held| held.state().claim.lease().is_released())
     }
 
     /// Returns `Ok` while the lease is valid.
@@ -208,18 +214,23 @@ impl Lease {
         let Some(held) = self.held() else { return Err(self.forked_error()) };
         let state = held.state();
         let now = clock::now();
-        state.lease.ended(now).map_or(Ok(()), |ended| Err(held.end_error(&state, now, ended)))
+        state
+            .claim
+            .lease()
+            .ended(now)
+            .map_or(Ok(()), |ended| Err(held.end_error(&state, now, ended)))
     }
 
-    /// Returns why the lease was lost: it ended before it was released, or the release found that a
-    /// majority of the nodes does not hold the key. `None` if it is valid, or was released or detached in time.
+    /// Returns why the lease was lost: it ended before it was released, or the release found that a majority of the
+    /// nodes does not hold the key. `None` if the lease is valid, or was released, detached or upgraded in time.
     pub fn loss(&self) -> Option<Error> {
         let Some(held) = self.held() else { return Some(self.forked_error()) };
         held.state().loss(held, clock::now())
     }
 
-    /// Waits until the lease ends. Returns the error if it is lost, at its validity end at the latest, and
-    /// `None` if it is released or detached. Any number of callers may wait; dropping the result stops the wait.
+    /// Waits until the lease ends. Returns the error if the lease is lost, at the validity end at the latest, and
+    /// `None` if the lease is released, detached or upgraded. Any number of callers may wait; dropping the result stops
+    /// the wait.
     pub fn lost(&self) -> Pending<Option<Error>> {
         let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
@@ -230,9 +241,9 @@ impl Lease {
     /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost
     /// already, otherwise on the thread of quorlock's runtime, where the callback must not block.
     ///
-    /// The callback is dropped without a call when the lease is released or detached. If it panics, the panic
-    /// hook reports that; there is no other effect. This method is for language bindings; programs
-    /// use [`Lease::lost`].
+    /// The callback is dropped without a call when the lease is released or detached. If the callback panics, the panic
+    /// hook reports the panic, which has no other effect. This method is for language bindings; programs use
+    /// [`Lease::lost`].
     pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
         match self.held() {
             Some(held) => held.watch(Watcher::Callback(Box::new(callback))),
@@ -251,7 +262,7 @@ impl Lease {
         self.extend_by(Dialect::Rust, seconds.as_ref())
     }
 
-    /// Like [`Lease::extend`], with a ttl as a language binding received it.
+    /// Like [`Lease::extend`], for language bindings: `ttl` is a value in the form of `dialect`.
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
         let Some(held) = self.held() else {
             return Pending::ready(Err(self.forked_error()));
@@ -272,39 +283,40 @@ impl Lease {
         }
     }
 
-    /// Releases the lock. The lease is not valid after this call, whatever the nodes answer. Nodes
-    /// that cannot be reached are released later, in the background.
+    /// Releases the lock. The lease is not valid after this call, whatever the nodes answer. Nodes that cannot be
+    /// reached get the release later, in the background.
     ///
     /// The result is `true` if the lease was valid until now and a majority of the nodes confirms
     /// the release. It is `false` if the lease had ended before, or if too few nodes confirm within
     /// a third of the ttl (at most 10 s, at least `node_timeout`). It is never an error. Dropping
     /// the result does not cancel the release.
     ///
-    /// If the lock has the option `keep`, the nodes keep the key for so long: see
-    /// [`Lease::release_and_keep`].
+    /// If the lock has the option `keep`, the nodes keep the key for that time: see [`Lease::release_and_keep`].
     pub fn release(&self) -> Pending<bool> {
         self.end(self.grant.keep)
     }
 
-    /// Releases the lock like [`Lease::release`], but the nodes keep the key for `keep` from now on: 10 ms to 24
-    /// h; zero for an ordinary release. Overrides the option `keep` of the lock.
+    /// Releases the lock like [`Lease::release`], but the nodes keep the key for the time `keep` from now on. The time
+    /// is 10 ms to 24 h, or zero for an ordinary release. It overrides the option `keep` of the lock.
     ///
-    /// For jobs that run on several hosts at times by the hosts' clocks: a host whose clock is late finds the
-    /// lock held, and does not run the job a second time. Until `keep` is over, others see the key as held by
-    /// this holder. Nothing renews or repairs it, so a node that restarts without persistence loses it early.
+    /// Use this for a job that several hosts start at a fixed time, each by its own clock: a host whose clock is late
+    /// finds the lock held, and does not run the job a second time. Until the time has passed, others see the key as
+    /// held by this holder. Nothing renews or repairs the key, so a node that restarts without persistence loses it
+    /// early.
     ///
-    /// Only a valid lease can be released like this. Without a release, nothing is kept: if the lease is lost,
-    /// the acquire cancelled, the client closed, or the process ended. Dropping the handle is a release.
+    /// The nodes keep the key only if the lease is valid at the release. They do not keep it if there is no release,
+    /// because the lease is lost, the acquire is cancelled, the client is closed, or the process ends. Dropping the
+    /// handle is a release with the option `keep` of the lock.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::Config`] if `keep` is out of range. The lease is not released then.
+    /// [`ErrorCode::Config`] if `keep` is out of range. In this case, the lease is not released.
     pub fn release_and_keep(&self, keep: Duration) -> Result<Pending<bool>> {
         self.release_by(Dialect::Rust, Some(&OptionValue::Number(keep.as_secs_f64())))
     }
 
-    /// Like [`Lease::release_and_keep`], with a time as a language binding received it. `None` takes the option
-    /// of the lock.
+    /// Like [`Lease::release_and_keep`], for language bindings: `keep` is a value in the form of `dialect`. `None` uses
+    /// the option `keep` of the lock.
     ///
     /// # Errors
     ///
@@ -329,24 +341,25 @@ impl Lease {
         held.release(keep)
     }
 
-    /// Gives the lease up, so that another client can adopt it: in another process, in any language. Returns the text
-    /// for [`Client::adopt`](crate::Client::adopt), from [`Detached::into_text`].
+    /// Gives the lease up, so that another client can adopt it, in this or another process and in any language.
+    /// [`Detached::into_text`] returns the text for [`Client::adopt`](crate::Client::adopt).
     ///
-    /// Extends the lease to at least `within` from now, but not beyond `max_hold`: an adopter has until then, or for the
-    /// rest of the ttl. Then the lease ends: it is not valid any more, is not renewed, and does not count as lost. Its
-    /// holder must have finished all writes by then, and the resource stays locked until the lease is adopted or expires.
+    /// First extends the lease to at least `within` from now, but not beyond `max_hold`: an adopter has this time, or
+    /// the rest of the ttl if that is longer. Then the lease ends for its holder: it is not valid any more, is not
+    /// renewed, and does not count as lost. The holder must have finished all writes by then. The resource stays locked
+    /// until the lease is adopted or expires.
     ///
     /// If the extension fails, the error is that of [`Lease::extend`], and the lease stays valid. Dropping the result
     /// of this method before it is ready leaves the lease valid, or releases it. [`ErrorCode::Config`] reports a
-    /// `within` that could not be a ttl, and a lease of [`Client::keep`](crate::Client::keep) or
+    /// `within` that is not a valid ttl, and a lease of [`Client::keep`](crate::Client::keep) or
     /// [`Client::resume`](crate::Client::resume), which other processes may have too.
     pub fn detach(&self, within: Duration) -> Pending<Result<Detached>> {
         let seconds = OptionValue::Number(within.as_secs_f64());
         self.detach_by(Dialect::Rust, Some(&seconds))
     }
 
-    /// Like [`Lease::detach`], with a time as a language binding received it. By default it is 30 s, or
-    /// `restart_guard` if that is shorter.
+    /// Like [`Lease::detach`], for language bindings: `within` is a value in the form of `dialect`. By default, the
+    /// time is 30 s, or `restart_guard` if that is shorter.
     pub fn detach_by(
         &self,
         dialect: Dialect,
@@ -370,25 +383,25 @@ impl Lease {
         }
     }
 
-    /// Hands the lease over to the candidate of an [election](crate::Client::elect) that has this holder name, without a
-    /// time in between in which nobody holds the lock. The result is `true` if that candidate has taken it
-    /// over.
+    /// Hands the lease over to the candidate with this holder name in an [election](crate::Client::elect), without a
+    /// gap in which nobody holds the lock. The result is `true` if the candidate has adopted the lease.
     ///
     /// If no node knows of such a candidate, the result is `false`, and the lease stays valid. Otherwise the lease ends
-    /// as in [`Lease::detach`], so its holder must have finished all writes. If then the candidate does not
-    /// take over for `within`, or is gone, the result is `false`, and the lock is released.
+    /// as in [`Lease::detach`], so its holder must have finished all writes. If the candidate then disappears, or does
+    /// not adopt the lease before `within` has passed, the result is `false`, and the lock is released.
     ///
     /// If ending the lease fails, the error is that of [`Lease::detach`], and the lease stays valid.
-    /// [`ErrorCode::Config`] reports a `within` that could not be a ttl, or a lease of several resources.
-    /// Dropping the result before the lease has ended leaves the lease valid.
+    /// [`ErrorCode::Config`] reports an invalid `successor` or `within`, and a lease that is shared, has several
+    /// resources, or is a lease of a semaphore. Dropping the result before the lease has ended leaves the lease valid.
     pub fn hand_over(&self, successor: &str, within: Duration) -> Pending<Result<bool>> {
         let name = OptionValue::Text(successor.to_owned());
         let seconds = OptionValue::Number(within.as_secs_f64());
         self.hand_over_by(Dialect::Rust, &name, Some(&seconds))
     }
 
-    /// Like [`Lease::hand_over`], with arguments as a language binding received them. By default, `within` is the ttl of
-    /// the acquire: then a candidate that does not take over costs as much time as a leader that crashes.
+    /// Like [`Lease::hand_over`], for language bindings: the arguments are values in the form of `dialect`. By default,
+    /// `within` is the ttl of the acquire: a candidate that does not adopt the lease then costs as much time as a
+    /// leader that crashes.
     pub fn hand_over_by(
         &self,
         dialect: Dialect,
@@ -438,9 +451,9 @@ impl Lease {
         }
     }
 
-    /// Marks the lease as one that its owner releases at the end of a block, and not before. If the lease is shared,
-    /// an acquire by the same owner that would wait for it fails instead. The owner is the one of the acquire, unless
-    /// another is given. For language bindings.
+    /// Marks the lease as one that its owner releases at the end of a block, and not before. If the lease is shared, an
+    /// acquire by the same owner fails if it would have to wait for this lease. `None` stands for the owner of this
+    /// lease's acquire. For language bindings.
     #[doc(hidden)]
     pub fn enter_block(&self, owner: Option<Owner>) {
         if let Some(held) = self.held() {
@@ -448,13 +461,14 @@ impl Lease {
         }
     }
 
-    /// Keeps the lease in shared mode from now on, so that others can share it; readers that wait are notified. The
-    /// fence stays the same. An exclusive lease of several resources is shared for all of them then. For a lease that
-    /// is shared already, this does nothing.
+    /// Keeps the lease in shared mode from now on, so that others can share it; waiting readers are notified. The fence
+    /// stays the same. A lease of several resources becomes shared for all of them. If the lease is shared already,
+    /// this method does nothing.
     ///
-    /// The lease counts as shared from this call on. The result is ready when a majority of the nodes has answered, or
-    /// all have had `node_timeout` to answer; others follow with the next extension. It is an error with
-    /// [`ErrorCode::LeaseLost`] if the lease has ended. Dropping the result does not cancel the change.
+    /// The lease counts as shared from this call on. The result is ready when a majority of the nodes has applied the
+    /// change, or when every node has answered or `node_timeout` has passed; the other nodes follow in the background.
+    /// The result is an error with [`ErrorCode::LeaseLost`] if the lease has ended, and with [`ErrorCode::Config`] if
+    /// the lease has permits of a semaphore or is being upgraded. Dropping the result does not cancel the change.
     pub fn downgrade(&self) -> Pending<Result<()>> {
         let Some(held) = self.held() else { return Pending::ready(Err(self.forked_error())) };
         match held.begin_downgrade() {
@@ -475,23 +489,23 @@ impl Lease {
     }
 
     /// Lets the lease go, so that another process can resume it: renewal stops, and neither dropping the handle nor
-    /// closing the client releases it. Returns whether it was valid until now.
+    /// closing the client releases the lease. Returns whether the lease was valid until now.
     pub(crate) fn let_go(&self) -> bool {
         let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return false };
         renewer.remove(*id);
         held.let_go()
     }
 
-    /// Gives up a lease without releasing it: renewal stops, and the nodes keep the key until it expires, at
-    /// [`Lease::remaining`] from now. Dropping the handle after that does not release it either.
+    /// Gives up a lease without releasing it: renewal stops, and the nodes keep the key until it expires, shortly after
+    /// [`Lease::remaining`] has passed. Dropping the handle after this call does not release the lease either.
     ///
     /// For bindings of languages whose garbage collector may collect the handle while the work still runs. In
     /// Rust, dropping the handle releases the lease.
     ///
-    /// Returns whether the lease was valid until now; if not, the call has no effect. If so,
-    /// [`Stats`](crate::Stats) counts the lease as `dropped`, and the event `lease.dropped` warns
-    /// about it. Callbacks of [`Lease::on_lost`] and waiters of [`Lease::lost`] are notified when
-    /// it expires. Closing the client and [`release_all`](crate::release_all) still release it.
+    /// Returns whether the lease was valid until now; if not, the call has no effect. If so, [`Stats`](crate::Stats)
+    /// counts the lease as `dropped`, and the event `lease.dropped` warns about it. Callbacks of [`Lease::on_lost`] and
+    /// waiters of [`Lease::lost`] are notified when the lease expires. Closing the client and
+    /// [`release_all`](crate::release_all) still release the lease.
     pub fn abandon(&self) -> bool {
         let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return false };
         let is_dropped = held.abandon();
@@ -501,7 +515,8 @@ impl Lease {
         is_dropped
     }
 
-    /// Returns what an upgrade needs; an error in a process that was forked from the holder's.
+    /// Returns the state and the renewer that an upgrade needs; an error in a process that was forked from the holder's
+    /// process.
     pub(super) fn upgradable(&self) -> Result<(&Arc<HeldLease>, &Arc<Renewer>)> {
         let tracked = self.tracked.get().ok_or_else(|| self.forked_error())?;
         Ok((&tracked.held, &tracked.renewer))

@@ -1,26 +1,25 @@
 //! Implements `Lock::locked`: asks the nodes whether a lock is held.
 //!
-//! Read-only: it creates no key and joins no queue. The result may be outdated on return, so no other code of
-//! quorlock may depend on it. `client/lock.rs` calls it.
+//! The query is read-only: it creates no key and joins no queue. Its result may be outdated on return, so no other code
+//! of quorlock may depend on the result. `client/lock.rs` calls [`locked`].
 
-use crate::command::answer::Answered;
-use crate::command::keys::Keys;
-use crate::command::reply::Reply;
-use crate::command::request::Request;
 use crate::config::resources::Resources;
 use crate::error::Result;
 use crate::lock::driver::Driver;
 use crate::runtime::clock;
 use crate::runtime::timer::timeout;
+use crate::wire::answer::Answered;
+use crate::wire::keys::Keys;
+use crate::wire::reply::Reply;
+use crate::wire::request::Request;
 use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns whether any of the resources is held on so many nodes that an acquire could not win now. Waits at
-/// most `patience` for the nodes' answers, after the connections are ready.
+/// Returns whether an acquire could not win now, because on too many nodes, at least one of the resources is held.
+/// Waits at most `patience` for the nodes' answers, after the connections are ready.
 ///
-/// Fails with `NoQuorum` if the answers allow neither conclusion, and with `Config` if two nodes are
-/// duplicates.
+/// Fails with `NoQuorum` if too few nodes answer to decide, and with `Config` if two nodes are duplicates.
 pub(crate) async fn locked(
     driver: &Driver,
     resources: &Resources,
@@ -40,7 +39,7 @@ pub(crate) async fn locked(
             Some(None) => break,
         }
     }
-    // The error reports the nodes that are up.
+    // Collects more answers, so that the error reports the nodes that are up.
     let others = async {
         while let Some((node, answered)) = fan_out.next().await {
             answers[node] = Some(answered);
@@ -63,15 +62,15 @@ impl HolderTally {
         match answered {
             Ok(Reply::Yes) => self.held += 1,
             Ok(Reply::No) => self.free += 1,
-            // A guarded node is unknown even if it answers: it may have lost the key in a restart.
+            // A guarded node counts as unknown even if it answers: it may have lost the key in a restart.
             _ => self.unknown += 1,
         }
     }
 
-    /// Returns `Some(Some(locked))` once further answers cannot change the result, and `Some(None)` once too
-    /// many nodes are unknown to decide. `None` means that more answers are needed.
+    /// Returns `Some(Some(locked))` once further answers cannot change the result, and `Some(None)` once too many nodes
+    /// are unknown for a decision. `None` means that more answers are needed.
     ///
-    /// `locked` is `true` if no majority of the nodes is free.
+    /// `locked` is `true` unless the resources are free on a majority of the nodes.
     fn decide(&self, quorum: Quorum) -> Option<Option<bool>> {
         let all = self.held + self.free + self.unknown == quorum.nodes();
         if self.free >= quorum.size() {
@@ -107,7 +106,7 @@ mod tests {
                             (true, ..) => Some(Some(false)),
                             (_, true, _) => Some(Some(true)),
                             (.., true) => Some(None),
-                            // No majority is free, but with other answers there could be one.
+                            // No majority is free, but a majority could be free with other answers.
                             _ => (left == 0).then_some(Some(true)),
                         };
                         assert_eq!(decision, expected, "{held} {free} {unknown} of {nodes}");

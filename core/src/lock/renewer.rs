@@ -1,24 +1,24 @@
 //! The renewer of one client: extends all of its leases in time, and reports each loss at the validity end.
 //!
-//! One task with one timer serves any number of leases. It runs on quorlock's own runtime, so
-//! neither Python's GIL nor a stalled event loop delays it. The task restarts after a panic, and a
-//! panic over one lease does not affect the others.
+//! One task with one timer serves any number of leases. The task runs on quorlock's own runtime, so neither Python's
+//! GIL nor a stalled event loop delays it. The task restarts after a panic, and a panic while it handles one lease does
+//! not affect the other leases.
 //!
 //! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. `lease.rs` adds and removes
 //! leases; `client/` closes them.
 
-use crate::command::keys::Keys;
 use crate::error::{Error, Result};
+use crate::lock::claim::extend::ExtensionBatch;
+use crate::lock::claim::held::HeldLease;
+use crate::lock::claim::held::extension::{PendingExtension, RenewalStep};
 use crate::lock::driver::Driver;
-use crate::lock::extend::ExtensionBatch;
-use crate::lock::held::HeldLease;
-use crate::lock::held::extension::{PendingExtension, RenewalStep};
 use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
 use crate::runtime::mutex::Mutex;
 use crate::runtime::panics;
 use crate::runtime::timer::sleep;
+use crate::wire::keys::Keys;
 use quorlock_protocol::{Extended, Moment, Upkeep};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -40,11 +40,11 @@ struct Renewers {
 /// millisecond.
 const BATCH: usize = 64;
 
-/// The longest sleep of the task while a lease is held. The timer stands still while the machine is
-/// suspended, but leases expire; a loss is reported within this time after resume.
+/// The longest sleep of the task while a lease is held. While the machine is suspended, the timer stands still, but
+/// leases expire. The loss of such a lease is reported within this time after the machine resumes.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The delay before retrying a lease whose handling panicked, which is a bug in quorlock.
+/// The delay before the renewer handles a lease again after a panic. Such a panic is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
 /// The leases of one client, and the task that renews them.
@@ -61,7 +61,7 @@ struct Schedule {
     /// The leases to renew or watch, by their numbers.
     leases: BTreeMap<u64, ScheduledLease>,
     wakes: BTreeSet<(Moment, u64)>,
-    /// When the task's timer fires; `None` if it waits for `rescheduled` only.
+    /// When the task's timer fires; `None` if the task waits for `rescheduled` only.
     next_wake: Option<Moment>,
     last_id: u64,
     is_running: bool,
@@ -71,8 +71,8 @@ struct ScheduledLease {
     lease: Arc<HeldLease>,
     /// When to handle the lease next; `None` once it is lost.
     wake: Option<Moment>,
-    /// Set when the handle of the lease was dropped. Keeps the renewer alive until the lease expires, so that
-    /// its watchers are notified.
+    /// Set when the lease was abandoned. Keeps the renewer alive until the lease expires, so that the lease's watchers
+    /// are notified.
     dropped: Option<Arc<Renewer>>,
 }
 
@@ -89,8 +89,8 @@ impl Schedule {
         self.wakes.extend(wake.map(|moment| (moment, id)));
     }
 
-    /// Returns the leases to handle now. Each is scheduled again shortly, so that a panic does not lose it.
-    /// Handling the lease without a panic replaces that time with the time of its next step.
+    /// Returns the leases to handle now. Schedules each of them again for [`AFTER_PANIC`] from now, so that no lease is
+    /// forgotten if its handling panics. Without a panic, the time of the lease's next step replaces that time.
     fn due(&mut self, now: Moment) -> Vec<DueLease> {
         let mut due = Vec::new();
         while let Some(&(moment, id)) = self.wakes.first()
@@ -152,26 +152,26 @@ impl Renewer {
         id
     }
 
-    /// Stops renewing a lease that was released, or whose handle was dropped and that has expired.
+    /// Stops renewing and watching a lease that was released or let go, or that has expired after it was abandoned.
     pub(crate) fn remove(&self, id: u64) {
         let removed = {
             let mut schedule = self.schedule.lock();
             schedule.set_wake(id, None);
             schedule.leases.remove(&id)
         };
-        // Not while the schedule is locked: it may be the last reference to the lease.
+        // Must not be dropped while the schedule is locked: this may be the last reference to the lease.
         drop(removed);
     }
 
-    /// Keeps watching a lease whose handle was dropped, until it expires.
+    /// Keeps watching an abandoned lease until it expires.
     pub(crate) fn abandon(self: &Arc<Self>, id: u64) {
         if let Some(entry) = self.schedule.lock().leases.get_mut(&id) {
             entry.dropped = Some(Arc::clone(self));
         }
     }
 
-    /// Returns a valid lease of this client that holds any of these keys and for which `matches` returns
-    /// `true`.
+    /// Returns a valid lease of this client that excludes others from any of these keys, and for which `matches`
+    /// returns `true`.
     pub(crate) fn find(
         &self,
         keys: &[Keys],
@@ -217,7 +217,7 @@ impl Renewer {
         let due = self.schedule.lock().due(now);
         let mut renewals = Vec::new();
         for (id, lease) in due {
-            // A panic over this lease must not keep the others from being renewed.
+            // A panic while this lease is handled must not prevent the renewal of the others.
             let Some(step) = panics::contain(|| lease.renewal_step(now)) else { continue };
             let wake = match step {
                 RenewalStep::Ended if lease.is_dropped() => {
@@ -239,8 +239,9 @@ impl Renewer {
         schedule.next_wake
     }
 
-    /// Returns what leases must have in common to share a request: it waits equally long for all of them, on a Redis
-    /// Cluster all of its keys must be in one slot, and permits and readers have scripts of their own.
+    /// Returns the properties that must be equal for leases that share a request: the ttl, because it determines how
+    /// long the request waits; the slot on a Redis Cluster, because a request may only contain keys of one slot; and
+    /// whether the lease is a permit or shared, because each kind has its own script.
     fn batch_key(&self, (_, lease): &DueLease) -> (Duration, Option<u16>, bool, bool) {
         let subject = lease.subject();
         let slot = self.driver.has_cluster.then(|| lease.slot());
@@ -256,8 +257,8 @@ impl Renewer {
         let pause = Upkeep::pause(ttl, batches.clone().count().try_into().unwrap_or(u32::MAX));
         for (number, batch) in (0..).zip(batches) {
             let renewal = renew_batch(Arc::downgrade(self), pause * number, batch.to_vec());
-            // Not tracked, so that `close` does not wait for it: the RELEASE follows the EXTEND on each
-            // connection and deletes the keys anyway.
+            // This task is not tracked, so that `close` does not wait for the renewal: the RELEASE follows the EXTEND
+            // on each connection and deletes the keys anyway.
             let renewal = self.driver.closing.clone().run_until_cancelled_owned(renewal);
             runtime::detach_urgent(async { renewal.await.unwrap_or_default() });
         }
@@ -270,7 +271,7 @@ impl Renewer {
             let begun = panics::contain(|| lease.begin_renewal(now));
             match begun {
                 Some(Some(item)) => return Some((id, item)),
-                // It has ended, or its holder has extended it meanwhile.
+                // The lease has ended, is being upgraded, or was extended by its holder meanwhile.
                 Some(None) => self.wake_at(id, now),
                 None => self.wake_at(id, now.plus(AFTER_PANIC)),
             }
@@ -279,7 +280,7 @@ impl Renewer {
         begun.unzip()
     }
 
-    /// Handles the lease at the time that its state says, which has changed.
+    /// Schedules the lease for the time that its state gives for the next step. Called when that time has changed.
     pub(crate) fn wake(&self, lease: &Arc<HeldLease>) {
         let wake = lease.state().wake();
         let mut schedule = self.schedule.lock();
@@ -288,13 +289,13 @@ impl Renewer {
             return;
         };
         let id = *id;
-        // It may have changed once more: then what has changed it has set an earlier time.
+        // The lease may have been scheduled for an earlier time meanwhile: keep that time.
         let wake = entry.wake.map_or(wake, |set| set.min(wake));
         schedule.set_wake(id, Some(wake));
         self.wake_for(&schedule, wake);
     }
 
-    /// Handles a lease at this moment.
+    /// Schedules a lease for this moment.
     fn wake_at(&self, id: u64, moment: Moment) {
         let mut schedule = self.schedule.lock();
         schedule.set_wake(id, Some(moment));
@@ -313,7 +314,7 @@ impl Drop for Renewer {
 async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: CancellationToken) {
     while let Some(strong) = renewer.upgrade() {
         let next = strong.handle_due();
-        // Must not hold a strong reference while it sleeps: the renewer would never be dropped.
+        // Must not hold a strong reference while the task sleeps: the renewer would never be dropped.
         drop(strong);
         let pause = async {
             match next {
@@ -367,10 +368,9 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<DueLea
 ///
 /// Blocks until the nodes have confirmed the releases, for at most `patience` in total.
 ///
-/// Acquires that are under way or start later fail with [`ErrorCode::Closed`](crate::ErrorCode::Closed).
-/// Holders are not notified of a loss: each lease counts as released by its holder, but the nodes do not keep its
-/// key (`keep`). A detached lease whose text was not taken is released, too, while its [`Lease`](crate::Lease)
-/// exists.
+/// Acquires that are under way or start later fail with [`ErrorCode::Closed`](crate::ErrorCode::Closed). Holders are
+/// not notified of a loss: each lease counts as released by its holder, but the option `keep` does not apply. A
+/// detached lease whose text was not taken is also released, if its [`Lease`](crate::Lease) still exists.
 pub fn release_all(patience: Duration) {
     let began = Instant::now();
     let renewers: Vec<_> = {
@@ -378,7 +378,8 @@ pub fn release_all(patience: Duration) {
         renewers.process_is_ending = true;
         renewers.all.iter().filter_map(Weak::upgrade).collect()
     };
-    // Must precede the releases: they notify waiters of this process, and none of these may win a lock now.
+    // Must precede the releases: a release may notify waiters of this process, and these waiters must not win a lock
+    // any more.
     renewers.iter().for_each(|renewer| renewer.driver.closing.cancel());
     for lease in renewers.iter().flat_map(|renewer| renewer.take_all()) {
         drop(lease.release(None));
@@ -391,13 +392,13 @@ pub fn release_all(patience: Duration) {
     }
 }
 
-/// Moves the clock of this process ahead, for tests. Fails while an open client of this process has
-/// used a node that is not in-memory, whose clock would not move along: its restart guard would end
-/// too early, for example.
+/// Moves the clock of this process ahead, for tests. Fails while an open client of this process has used a node that is
+/// not in-memory: that node's clock would not move along, so that, for example, the guard of a restarted node would end
+/// too early.
 pub(crate) fn move_clock(time: Duration) -> Result<()> {
-    // Dropped after the mutex is unlocked.
+    // Declared here, so that the references are dropped after the mutex is unlocked.
     let all: Vec<Arc<Renewer>>;
-    // Locked during the move, so that no other client begins to use its nodes before it is done.
+    // Locked during the move, so that no other client begins to use nodes before the move is done.
     let renewers = RENEWERS.get_or_init(Mutex::default).lock();
     all = renewers.all.iter().filter_map(Weak::upgrade).collect();
     for renewer in all.iter().filter(|renewer| !renewer.driver.closing.is_cancelled()) {

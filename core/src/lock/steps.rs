@@ -1,10 +1,11 @@
-//! Unit tests only: reports what clients decide to the simulation, which writes it for the trace
-//! checker (`proof/tie`). Each report is the elements of a JSON array.
+//! Unit tests only: reports to the simulation what clients decide. The simulation writes the reports for the trace
+//! checker (`proof/tie`). Each report contains the elements of a JSON array, without the brackets.
 
-use crate::command::keys::KeyMode;
-use crate::command::request::{Request, Subject};
+use crate::lock::claim::Commands;
 use crate::runtime::machine::record;
-use quorlock_protocol::{Actions, Answer, Event, Extended, Moment, NodeSet, Outcome, Term, Vote};
+use crate::wire::keys::KeyMode;
+use crate::wire::request::{Request, Subject};
+use quorlock_protocol::{Answer, Event, Extended, Moment, NodeSet, Outcome, Term, Vote};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ fn nodes(set: NodeSet) -> Vec<usize> {
     set.iter().collect()
 }
 
-/// A round begins; an adopter's or an upgrade's if there is a giver. The last element is its mode: `upgrade`, or the
-/// mode for each resource. That of a permit is its semaphore, its slot and the limit.
+/// Reports that a round begins. If the subject has a giver, the round is that of an adoption or of an upgrade. The last
+/// element of the report is the mode: `upgrade`, or the mode of each resource. The mode of a permit is its semaphore,
+/// its slot and the limit.
 pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
         let resources: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
@@ -47,12 +49,13 @@ fn mode(subject: &Subject) -> String {
     format!("{{{}}}", modes.collect::<Vec<_>>().join(","))
 }
 
-/// A round handled an event. Not reported is a vote against it that decides nothing.
-pub(crate) fn handled(subject: &Subject, event: Event, actions: &Actions) {
+/// Reports that a round has handled an event. Does not report a vote against the round if no command follows from the
+/// vote.
+pub(crate) fn handled(subject: &Subject, event: Event, commands: &Commands) {
     let is_against = |vote| !matches!(vote, Vote::Granted { .. } | Vote::Guarded);
     if let Event::Vote { vote, .. } | Event::Late { vote, .. } = event
         && is_against(vote)
-        && *actions == Actions::default()
+        && *commands == Commands::default()
     {
         return;
     }
@@ -64,9 +67,11 @@ pub(crate) fn handled(subject: &Subject, event: Event, actions: &Actions) {
             Event::Raised { node, stored } => write!(step, "\"raised\",{node},{stored}"),
             Event::Abandon => write!(step, "\"abandon\",null,null"),
         };
-        let raise = actions.raise.map(|(set, fence)| format!("[{:?},{fence}]", nodes(set)));
-        let _ = write!(step, ",{},{:?},", raise.as_deref().unwrap_or("null"), nodes(actions.undo));
-        let _ = match actions.outcome {
+        let undo = [commands.release, commands.give_back, commands.release_both];
+        let undo = undo.iter().flat_map(|nodes| nodes.iter()).collect();
+        let raise = commands.raise.map(|(set, fence)| format!("[{:?},{fence}]", nodes(set)));
+        let _ = write!(step, ",{},{:?},", raise.as_deref().unwrap_or("null"), nodes(undo));
+        let _ = match commands.outcome {
             None => write!(step, "null"),
             Some(Outcome::Won { fence, end }) => write!(step, "[\"won\",{fence},{}]", nanos(end)),
             Some(Outcome::Lost(_)) => write!(step, "[\"lost\"]"),
@@ -85,7 +90,7 @@ fn voted(vote: Vote) -> String {
     }
 }
 
-/// An extension begins.
+/// Reports that an extension begins.
 pub(crate) fn extending(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
         let token = subject.token.as_str();
@@ -94,7 +99,7 @@ pub(crate) fn extending(subject: &Subject, sent: Moment, term: Term) {
     });
 }
 
-/// Extensions are sent in one request. `items` are the extensions.
+/// Reports that the extensions `items` are sent in one request.
 pub(crate) fn sending<'a>(
     request: &Request,
     items: impl Iterator<Item = (&'a Subject, Moment, Term)> + Clone,
@@ -109,7 +114,7 @@ pub(crate) fn sending<'a>(
     });
 }
 
-/// The answer of a node to an extension was handled. `end` is the validity end of the lease now.
+/// Reports that a node's answer to an extension was handled. `end` is the validity end of the lease after that.
 pub(crate) fn answered(
     subject: &Subject,
     (sent, term): (Moment, Term),
@@ -127,32 +132,33 @@ pub(crate) fn answered(
     });
 }
 
-/// A repair begins, which will send HEAL.
+/// Reports that a repair begins. It sends HEAL next.
 pub(crate) fn healing(subject: &Subject) {
     record(|| format!("\"healing\",{:?}", subject.token.as_str()));
 }
 
-/// A lease is detached: it ends for its holder. `silent` are the nodes that may not vote on its adoption.
+/// Reports that a lease was detached, so it has ended for its holder. `silent` are the nodes that may not vote on its
+/// adoption.
 pub(crate) fn detached(subject: &Subject, silent: NodeSet) {
     record(|| format!("\"detached\",{:?},{:?}", subject.token.as_str(), nodes(silent)));
 }
 
-/// The holder of a lease takes it as shared from now on.
+/// Reports that the holder treats its lease as shared from now on.
 pub(crate) fn downgraded(subject: &Subject) {
     record(|| format!("\"downgraded\",{:?}", subject.token.as_str()));
 }
 
-/// An upgrade of a lease is asked for. `end` is the validity end of the lease now.
+/// Reports that a holder begins an upgrade of its lease. `end` is the current validity end of the lease.
 pub(crate) fn upgrading(subject: &Subject, end: Moment) {
     record(|| format!("\"upgrading\",{:?},{}", subject.token.as_str(), nanos(end)));
 }
 
-/// The won round of an upgrade is a lease from now on.
+/// Reports that the won round of an upgrade has become a lease.
 pub(crate) fn upgraded(subject: &Subject) {
     record(|| format!("\"upgraded\",{:?}", subject.token.as_str()));
 }
 
-/// A lease ends for its holder.
+/// Reports that a lease has ended for its holder.
 pub(crate) fn finished(subject: &Subject) {
     record(|| format!("\"finish\",{:?}", subject.token.as_str()));
 }

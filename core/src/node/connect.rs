@@ -3,13 +3,11 @@
 //! Runs as background services; `mod.rs` reports timeouts and errors to it. Nothing here waits for
 //! a request.
 
-use super::link::{Cluster, Heard, Link, LinkState};
+use super::link::{Cluster, Link, LinkState};
 use super::routing::keep_routing;
 use super::{CHECK_INTERVAL, Node, RECONNECT_DELAY};
-use crate::command::answer::Failure;
-use crate::command::memory_node::MemoryNode;
 use crate::config::endpoint::Target;
-use crate::error::NodeOutcome;
+use crate::memory::node::MemoryNode;
 use crate::node::connection::NodeConnection;
 use crate::runtime;
 use crate::runtime::clock;
@@ -19,115 +17,24 @@ use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::events;
 use crate::transport::handshake::ServerInfo;
 use crate::transport::login::within;
+use crate::wire::answer::Failure;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// After this many timeouts in a row, the connection is considered stuck and is replaced.
-const STUCK_AFTER: u32 = 3;
-
-/// After so long without an answer, a connection is idle.
-const IDLE: Duration = Duration::from_secs(1);
-/// The first request on an idle connection may take this many times as long as the last one, but at least
-/// [`SHORTEST_DOUBT`], before another connection is opened.
-const USUAL_LATENCIES: u32 = 4;
-const SHORTEST_DOUBT: Duration = Duration::from_millis(20);
-
 impl Node {
-    /// Records that a request got no answer within `waited`.
-    pub(super) fn timed_out(self: &Arc<Self>, link: &Arc<Link>, waited: Duration) {
-        let timeouts = link.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-        // The minimum age keeps a node that is merely slower than the deadline from being
-        // reconnected continually.
-        if clock::now().since(link.since) < self.connect_timeout {
-            return;
-        }
-        if timeouts >= STUCK_AFTER {
-            let detail = format!("no answer to {timeouts} requests in a row");
-            let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
-            if self.transition(|state| state.is(link), LinkState::Down(failure.clone())) {
-                self.health.failed(self.address(), &failure);
-            }
-        } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
-            runtime::detach_urgent(Arc::clone(self).replace(Arc::clone(link), link.heard()));
-        }
-    }
-
-    /// Replaces the connection if it was idle and the request that is sent now is not answered soon. While it was
-    /// idle, a firewall may have forgotten it: then no error ever tells that nothing passes any more.
-    pub(super) fn doubt_if_idle(self: &Arc<Self>, link: &Arc<Link>) {
-        let before = link.heard();
-        if clock::now().since(before.at) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let node = Arc::clone(self);
-        let link = Arc::clone(link);
-        runtime::detach_urgent(async move {
-            sleep((link.latency() * USUAL_LATENCIES).max(SHORTEST_DOUBT)).await;
-            if link.heard() == before {
-                node.replace(link, before).await;
-            } else {
-                link.is_doubted.store(false, Ordering::Relaxed);
-            }
-        });
-    }
-
-    /// Opens a second connection while this one may be stuck, and switches to it unless more than `before` is heard
-    /// meanwhile. Three timeouts would take too long for a lease that is renewed only twice before it ends.
-    ///
-    /// If the server itself is stuck, opening fails. The node then keeps the first connection, on which the server
-    /// answers as soon as it continues.
-    async fn replace(self: Arc<Self>, link: Arc<Link>, before: Heard) {
-        let mut state = self.state.subscribe();
-        let opened = tokio::select! {
-            biased;
-            // Once the state has changed, `connect` may run, and only it may then record what a server reports about
-            // itself.
-            _ = state.wait_for(|state| !state.is(&link)) => return,
-            opened = self.open_in_time() => opened,
-        };
-        link.is_doubted.store(false, Ordering::Relaxed);
-        let mut new = match opened {
-            Ok(new) => new,
-            // That is recorded, and all votes fail until `connect` finds another server.
-            Err(failure) if failure.outcome == NodeOutcome::Duplicate => {
-                if self.transition(|state| state.is(&link), LinkState::Down(failure.clone())) {
-                    self.health.failed(self.address(), &failure);
-                }
-                return;
-            }
-            Err(_) => return,
-        };
-        if link.heard() != before {
-            return;
-        }
-        // Nothing may be awaited before this: `keep_checking` of the new connection ends if the node uses another one.
-        let is_replaced = self.state.send_if_modified(|state| {
-            let is_current = state.is(&link);
-            if is_current {
-                std::mem::swap(state, &mut new);
-            }
-            is_current
-        });
-        if is_replaced {
-            events::disconnected(self.address());
-            self.health.connected(self.address());
-            self.counters.reconnects.up();
-            // They are sent again on the new connection, in time.
-            link.connection.give_up();
-        }
-    }
-
-    /// Reconnects because the server is a replica now: the node's URL may by now lead to the new
+    /// Reconnects because the server has become a replica. The node's URL may already lead to the new
     /// master.
     pub(super) fn demoted(self: &Arc<Self>, link: &Link) {
-        // The minimum age keeps the node from reconnecting continually while there is no master.
+        // Without a minimum age of the connection, the node would reconnect continually while there is no
+        // master.
         if clock::now().since(link.since) >= self.connect_timeout {
             self.broken(link);
         }
     }
 
-    /// Replaces a connection on which the server sent nonsense, after the pause that follows a failed attempt to connect.
+    /// Replaces a connection on which the server sent nonsense. Before it reconnects, the node waits as after
+    /// a failed attempt to connect.
     pub(super) fn garbled(self: &Arc<Self>, link: &Link, failure: &Failure) {
         let is_this = |state: &LinkState<Self>| {
             let is_this = state.is(link);
@@ -153,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Changes the state to `to` if `from` accepts the current one, and then reconnects in the
+    /// Changes the state to `to` if `from` accepts the current state, and then reconnects in the
     /// background. Otherwise does nothing, so only one task runs `connect` at a time. Returns whether the
     /// state was changed.
     pub(super) fn transition(
@@ -175,8 +82,8 @@ impl Node {
         changed
     }
 
-    /// Connects, and tries again until that succeeds. Holds only a weak reference, so that a node
-    /// that is not used any more is dropped.
+    /// Connects, and tries again until an attempt succeeds or the node is closed. Between attempts, holds
+    /// only a weak reference, so that a node that is not used any more is dropped.
     async fn connect(node: Weak<Self>) {
         let (mut delay, longest) = RECONNECT_DELAY;
         let pause = node.upgrade().and_then(|node| node.pause_after_nonsense());
@@ -222,7 +129,7 @@ impl Node {
         waits.then(|| (shortest * (1 << doublings)).min(longest))
     }
 
-    async fn open_in_time(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
+    pub(super) async fn open_in_time(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
         let opening = async {
             // A panic is a bug in quorlock or in a library that it uses.
             let panicked = || Err(Failure::unreachable("connecting to it panicked"));
@@ -266,8 +173,7 @@ impl Node {
         Ok(LinkState::Up(link))
     }
 
-    /// Records what the server reports about itself. Fails if it is the same server as another
-    /// node.
+    /// Records what the server reports about itself. Fails if another node is the same server.
     pub(super) fn record_server_info(&self, info: Option<ServerInfo>) -> Result<(), Failure> {
         let now = clock::now();
         if let Some(micros) = info.as_ref().and_then(|info| info.clock) {
@@ -292,7 +198,7 @@ impl Node {
 
 #[cfg(test)]
 impl Node {
-    /// Reports to the simulation what the restart guard is told.
+    /// Reports to the simulation what the restart guard learns about the server.
     fn report_look(&self, info: Option<&ServerInfo>) {
         crate::runtime::machine::record(|| {
             let position = self.position;
@@ -306,8 +212,8 @@ impl Node {
     }
 }
 
-/// Completes when a fault that a test has injected ends after this call: the next attempt to connect
-/// need not wait.
+/// Completes when a fault of an in-memory node ends after this call, so that the next attempt to connect
+/// need not wait. Never completes for a server.
 fn recovered(target: &Target) -> impl Future<Output = ()> + use<> {
     let recovered = match target {
         Target::Memory(name) => Some(MemoryNode::named(name).recovered()),
@@ -338,8 +244,8 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
         if !node.state.borrow().is(&link) {
             return;
         }
-        // A missing answer is not an error here: the requests on the connection detect and report
-        // that.
+        // A missing answer is not an error here: the requests on the connection detect and report a
+        // server that does not answer.
         let info = timeout(node.connect_timeout, link.connection.fetch_info()).await;
         if let Ok(Ok(Some(info))) = info
             && node.record_server_info(Some(info)).is_err()
@@ -350,8 +256,8 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
         is_confirmed = match current.ok().flatten() {
             Some(true) => true,
             Some(false) => return node.broken(&link),
-            // The sentinels that answer may be a minority that missed a failover. One check may
-            // fail by chance; two in a row mean that the master is unknown.
+            // The sentinels that answer may be a minority that missed a failover. One check may fail by
+            // chance; two consecutive failures mean that the master is unknown.
             None if !is_confirmed => return node.broken(&link),
             None => {
                 pause = Some(CHECK_INTERVAL.0);

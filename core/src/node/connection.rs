@@ -1,15 +1,11 @@
 //! One connection to a node: a server, an in-memory node, or a simulated one.
 //!
-//! Turns requests into commands and errors into failures. When to connect, and what to do about a
-//! failure, is up to `connect.rs` and `link.rs`.
+//! Turns requests into commands and errors into failures. `connect.rs` and `link.rs` decide when to connect
+//! and how to react to a failure.
 
-use crate::command::answer::Failure;
-use crate::command::memory_node::{MemoryConnection, MemoryNode};
-use crate::command::request::Request;
-use crate::command::script;
-use crate::command::wire::By;
 use crate::config::endpoint::{Sentinels, Target};
 use crate::config::server::Server;
+use crate::memory::node::{MemoryConnection, MemoryNode};
 use crate::node::exchange::{PackedRequest, ReplySink};
 use crate::transport::connection::Connection;
 use crate::transport::handshake::{
@@ -19,6 +15,10 @@ use crate::transport::login::located;
 use crate::transport::sentinel::Master;
 #[cfg(test)]
 use crate::transport::simulated::{self, Use};
+use crate::wire::answer::Failure;
+use crate::wire::commands::By;
+use crate::wire::request::Request;
+use crate::wire::script;
 use futures_util::future::FutureExt;
 use redis::RedisError;
 use std::fmt;
@@ -83,20 +83,21 @@ impl NodeConnection {
         }
     }
 
-    /// Authenticates, queries information about the server, and loads the scripts. A script that
-    /// had to be loaded later would cost a round trip and break the order of requests. If the
-    /// server does not permit loading, requests send the source with EVAL.
+    /// Authenticates, queries information about the server, and loads the scripts that are used
+    /// often. A script that had to be loaded later would cost a round trip and break the order of
+    /// requests. If the server does not know the script of a request, the request is sent again
+    /// with the source (EVAL).
     pub(crate) async fn prepare(&self) -> Result<Option<ServerInfo>, Failure> {
         let Self::Redis(redis) = self else { return self.fetch_info().await };
         let mut commands = Vec::new();
         for source in script::sources() {
             commands.push(redis::cmd("SCRIPT").arg("LOAD").arg(source).to_owned());
         }
-        // CLIENT SETINFO is only known to Redis 7.2 and later; errors are ignored.
+        // Redis before 7.2 does not know CLIENT SETINFO, so errors are ignored.
         for (item, value) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(item).arg(value).to_owned());
         }
-        // A server that was found through sentinels is authenticated already.
+        // If the server was found through sentinels, the connection is authenticated already.
         let hello = match redis.named {
             None => hello(&redis.server.login)
                 .await
@@ -117,14 +118,15 @@ impl NodeConnection {
         }
         let Some(mut info) = server_info(infos) else { return Ok(None) };
         if let Some(Named { age, .. }) = redis.named {
-            // The server may have missed writes before it became the master, so only the time since
-            // then counts.
+            // The server may have missed writes before it became the master, so only its time as the master
+            // counts.
             info.uptime = info.uptime.min(age);
         }
         Ok(Some(info))
     }
 
-    /// Gives up the requests in flight. The connection stays open for those whose late answers matter; the others fail.
+    /// Gives up the requests in flight. The connection stays open for late answers to requests that may
+    /// create keys; the other requests fail.
     pub(crate) fn give_up(&self) {
         if let Self::Redis(redis) = self {
             let mut wakers = Vec::new();
@@ -214,7 +216,7 @@ impl NodeConnection {
         redis.connection.send(&packed, request.limit(), sink)
     }
 
-    /// Returns a number that changes whenever a server answers.
+    /// Returns a number that changes whenever the server answers; always 0 if the node is not a server.
     pub(crate) fn received(&self) -> u64 {
         match self {
             Self::Redis(redis) => redis.connection.received(),
@@ -222,7 +224,8 @@ impl NodeConnection {
         }
     }
 
-    /// Why the connection has broken, if the server sent what no request asked for, or what makes no sense.
+    /// Returns why the connection broke, if the server sent nonsense or something that no request asked
+    /// for; else `None`.
     pub(crate) fn nonsense(&self) -> Option<Failure> {
         let Self::Redis(redis) = self else { return None };
         let error = redis.connection.garbage()?;

@@ -5,15 +5,15 @@
 //! connection by then.
 //!
 //! This module owns the table of requests in flight, and sees nodes and connections only as
-//! [`Peer`] and [`Route`]. It must not send, wake a task or drop a connection with the table
+//! [`Peer`] and [`Route`]. It must not send, wake a task or drop a connection while the table is
 //! locked. `fanout.rs` calls it.
 
-use crate::command::answer::{Answered, Failure, NONSENSE};
-use crate::command::request::Request;
-use crate::command::wire::By;
 use crate::error::NodeOutcome;
 use crate::transport::connection::Receive;
 use crate::transport::handshake::failure;
+use crate::wire::answer::{Answered, Failure, NONSENSE};
+use crate::wire::commands::By;
+use crate::wire::request::Request;
 use futures_util::future::BoxFuture;
 use quorlock_protocol::Moment;
 use redis::{RedisError, Value};
@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// How often one request is sent again, in case servers redirect it to one another forever, or never know its script.
+/// How often one request may be sent again. Without this limit, servers could redirect a request to one
+/// another forever, or answer forever that they do not know its script.
 const MAX_HOPS: u8 = 8;
 
 /// The part of a node that this module uses.
@@ -32,20 +33,22 @@ pub(crate) trait Peer: Send + Sync {
     fn position(&self) -> usize;
 
     /// Sends a request immediately if the node is connected and no request waits ahead of it.
-    /// Otherwise returns a future that sends it, to be run by the caller.
+    /// Otherwise returns a future that sends the request; the caller must run this future.
     fn send(
         self: Arc<Self>,
         packed_request: &PackedRequest,
         sink: ReplySink,
     ) -> Option<BoxFuture<'static, ()>>;
 
-    /// Processes the outcome of a request. Returns the answer, marked if it must not count.
+    /// Processes the outcome of a request. Returns the answer; an answer that must not count is marked as
+    /// `Reply::Uncounted`.
     fn answered(self: Arc<Self>, done: Done<'_>) -> Answered;
 
-    /// Whether requests are now sent on this connection.
+    /// Whether the node now sends its requests on this connection.
     fn uses(&self, route: &Weak<dyn Route>) -> bool;
 
-    /// Sends a request on the next connection, because the one that it was sent on broke. Must be called on the runtime.
+    /// Sends a request on the node's next connection, because the connection that it was sent on broke. Must
+    /// be called on the runtime.
     fn send_again(
         self: Arc<Self>,
         broken: Option<Weak<dyn Route>>,
@@ -59,7 +62,7 @@ pub(crate) struct Done<'a> {
     pub(crate) request: &'a Request,
     /// The start of the operation that the request belongs to.
     pub(crate) began: Moment,
-    /// The latency of the answer; `None` if there is none, or if the request was not sent.
+    /// The latency of the answer; `None` if there is no answer, or if the request was not sent.
     pub(crate) took: Option<Duration>,
     /// The time limit of the answer.
     pub(crate) patience: Duration,
@@ -111,18 +114,18 @@ struct RequestsInFlight {
 struct RequestInFlight {
     node: Arc<dyn Peer>,
     request: Arc<Request>,
-    /// The connection that the request was sent on. A weak reference: until the answer arrives, the
-    /// connection keeps the sink, which keeps this table.
+    /// The connection that the request was sent on. The reference is weak to avoid a cycle: until the answer
+    /// arrives, the connection owns the sink, and the sink owns this table.
     route: Option<Weak<dyn Route>>,
     /// A strong reference to the connection, if the request may create keys and is not answered
-    /// yet. This is a reference cycle, which the fan-out breaks when it is dropped.
+    /// yet. This makes a reference cycle, which dropping the fan-out breaks.
     kept: Option<Arc<dyn Route>>,
     was_sent: bool,
     /// Becomes `false` when the request is sent a second time.
     in_order: bool,
     /// Whether the request was sent a second time although the node may have applied the first copy.
     is_repeated: bool,
-    /// Whether its sink still exists, so that an answer can arrive.
+    /// Whether the request's sink still exists, so that an answer can arrive.
     has_sink: bool,
     state: RequestState,
 }
@@ -147,11 +150,12 @@ enum RequestState {
     /// The deadline has passed, but the node may still apply the request. Holds the answer once it
     /// has arrived.
     Late(Option<Answered>),
-    /// The answer was taken, or the deadline has passed.
+    /// The answer was taken, or the deadline has passed and no late answer is awaited.
     Closed,
 }
 
-/// A request that was answered, that was given up, or whose deadline has passed. In the last case there is no answer.
+/// A request that was answered, that was given up, or whose deadline has passed. In the last case,
+/// `answered` is `None`.
 pub(crate) struct Finished {
     pub(crate) node: Arc<dyn Peer>,
     pub(crate) request: Arc<Request>,
@@ -171,7 +175,7 @@ impl InFlight {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request to `node`. Returns the sink for its answer.
+    /// Records a request that is to be sent to `node`. Returns the sink for its answer.
     pub(crate) fn add(self: &Arc<Self>, node: Arc<dyn Peer>, request: Arc<Request>) -> ReplySink {
         let entries = &mut self.lock().entries;
         entries.push(RequestInFlight {
@@ -189,7 +193,7 @@ impl InFlight {
         ReplySink { in_flight: Arc::clone(self), entry, hops: 0, has_answered: false }
     }
 
-    /// Removes and returns an answered request; `None` if no request is open any more.
+    /// Returns the next request that was answered or given up; `None` if no request is open any more.
     pub(crate) fn take_answered(&self, waker: &Waker) -> Poll<Option<Finished>> {
         let mut in_flight = self.lock();
         let is_over =
@@ -213,8 +217,7 @@ impl InFlight {
         self.lock().entries.iter().any(|entry| matches!(entry.state, RequestState::Late(_)))
     }
 
-    /// Removes and returns an answer that arrived after its deadline; `None` if none can arrive any
-    /// more.
+    /// Returns the next answer that arrived after its request's deadline; `None` if none can arrive any more.
     pub(crate) fn take_late(&self, waker: &Waker) -> Poll<Option<(usize, Answered)>> {
         let mut in_flight = self.lock();
         let mut is_awaited = false;
@@ -280,7 +283,7 @@ impl RequestsInFlight {
 pub(crate) struct ReplySink {
     in_flight: Arc<InFlight>,
     entry: usize,
-    /// The number of times the request was redirected, or was sent again with its source.
+    /// The number of times the request was redirected, or was sent again with the source of its script.
     hops: u8,
     has_answered: bool,
 }
@@ -293,8 +296,9 @@ impl ReplySink {
         }
     }
 
-    /// Gives up a request that may create keys, because its connection was replaced. The sink still takes a late answer.
-    /// Returns the waker to wake then; `None` in the outer option if the request creates no keys.
+    /// Gives up a request that may create keys, because its connection was replaced. The sink still accepts a
+    /// late answer. Returns the waker of the fan-out, if any; the caller must wake it. The outer option is
+    /// `None` if the request creates no keys; the caller must then make the request fail.
     pub(crate) fn give_up(&self) -> Option<Option<Waker>> {
         let mut in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.request.creates());
@@ -306,8 +310,8 @@ impl ReplySink {
         Some(in_flight.waker.take())
     }
 
-    /// Handles the end of the connection before an answer: sends the request once more on the node's next connection
-    /// if it may be repeated, or else answers with the failure.
+    /// Handles the end of the connection before the answer arrived. If the request may be repeated, sends
+    /// it once more on the node's next connection; otherwise, answers with `failure`.
     pub(crate) fn lost(self, failure: Failure) {
         let again = {
             let mut in_flight = self.in_flight.lock();
@@ -326,7 +330,8 @@ impl ReplySink {
         }
     }
 
-    /// Counts a redirection or another unknown script. Returns `false` if there were too many.
+    /// Counts a redirection, or an answer that the script is unknown. Returns `false` if there were more
+    /// than `MAX_HOPS`.
     pub(crate) fn hop(&mut self) -> bool {
         self.hops += 1;
         self.hops <= MAX_HOPS
@@ -340,8 +345,8 @@ impl ReplySink {
         let mut in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.is_open());
         let Some(entry) = entry else { return false };
-        // If a request is sent a second time, the node may process it after requests that were sent
-        // in between, so its order is unknown.
+        // If a request is sent a second time, the node may process it after requests that were sent after
+        // the first copy, so its order is unknown.
         entry.in_order &= !entry.was_sent;
         (entry.route, entry.was_sent) = (Some(Arc::downgrade(&route)), true);
         entry.kept = entry.request.creates().then_some(route);
@@ -355,14 +360,16 @@ impl ReplySink {
         }
     }
 
-    /// Returns the connection and the request while the answer is awaited.
+    /// Returns the connection and the request; `None` if the answer is not awaited any more, or if the
+    /// connection is gone.
     fn open_request(&self) -> Option<(Arc<dyn Route>, Arc<Request>)> {
         let in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get(self.entry).filter(|entry| entry.is_open())?;
         Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
     }
 
-    /// Delivers the answer of a node that is no server, or the end of the connection to it.
+    /// Delivers the answer of an in-memory or simulated node, or handles the end of the connection to that
+    /// node.
     pub(crate) fn take(self, answered: Answered) {
         match answered {
             Err(failure) if failure.outcome == NodeOutcome::Disconnected => self.lost(failure),
@@ -386,7 +393,7 @@ impl ReplySink {
                     entry.state = RequestState::Answered(answered(&entry.request))
                 }
                 RequestState::Late(late) => *late = Some(answered(&entry.request)),
-                // It came in time after all.
+                // The answer arrived before the fan-out noticed that the request was given up.
                 RequestState::GivenUp => {
                     entry.state = RequestState::Answered(answered(&entry.request));
                 }

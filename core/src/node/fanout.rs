@@ -3,10 +3,10 @@
 //! `lock` and `client` start fan-outs and count the answers. `exchange.rs` tracks the requests;
 //! this module adds the deadline.
 
-use crate::command::answer::{Answered, Failure};
 use crate::node::exchange::{Done, Finished, InFlight, PackedRequest, Peer};
 use crate::runtime::clock;
 use crate::runtime::deadline::{Alarm, Deadlines};
+use crate::wire::answer::{Answered, Failure};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorlock_protocol::Moment;
@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Requests in flight with one deadline for all. Dropping it discards all answers, and requests
-/// that could not be sent yet are not sent.
+/// Requests in flight with one deadline for all. Dropping it discards all answers; requests that
+/// could not be sent yet are never sent.
 ///
-/// [`FanOut::next`] returns the answer to each request, or that its deadline has passed. After
-/// that, [`FanOut::late`] returns late answers to requests that may create keys.
+/// [`FanOut::next`] returns the answer to each request, or a failure if the deadline has passed.
+/// After that, [`FanOut::late`] returns late answers to requests that may create keys.
 pub(crate) struct FanOut {
     began: Moment,
     sent: Moment,
     patience: Duration,
     alarm: Alarm,
     in_flight: Arc<InFlight>,
-    /// Requests that wait for a connection.
-    /// `None` if there was none so far: that costs no allocation.
+    /// The requests that wait for a connection; `None` until a request has to wait, which saves an
+    /// allocation.
     unsent: Option<FuturesUnordered<BoxFuture<'static, ()>>>,
 }
 
@@ -37,9 +37,8 @@ pub(crate) struct Received {
     /// The node's position in the client's list, from 0.
     pub(crate) node: usize,
     pub(crate) answered: Answered,
-    /// Whether the node processed this request before every later request to the same node.
-    /// Unknown, and so `false`, if the request was sent twice or if the node uses another
-    /// connection by now.
+    /// Whether the node processed this request before every later request to the same node. `false` if this
+    /// is unknown: the request was sent twice or not answered, or the node uses another connection by now.
     pub(crate) in_order: bool,
     /// Whether the request was sent a second time although the node may have applied the first copy.
     pub(crate) is_repeated: bool,
@@ -84,7 +83,8 @@ impl FanOut {
         self.received().await.map(|received| (received.node, received.answered))
     }
 
-    /// Waits for an answer as [`FanOut::next`] does, and also returns whether it came in order.
+    /// Waits for an answer as [`FanOut::next`] does, and also returns whether the node processed the
+    /// request in order.
     pub(crate) async fn received(&mut self) -> Option<Received> {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -106,7 +106,7 @@ impl FanOut {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Received>> {
-        // Requests must not be sent after the deadline, even if this is polled late.
+        // Requests must not be sent after the deadline, even if this future is polled late.
         if self.unsent.is_some() && clock::now() >= self.sent.plus(self.patience) {
             self.cancel_unsent();
         }
@@ -147,8 +147,8 @@ impl FanOut {
 
 impl Drop for FanOut {
     fn drop(&mut self) {
-        // Breaks a reference cycle: late sinks keep the table alive, and the table keeps the
-        // connections of late requests.
+        // Breaks a reference cycle: late sinks keep the table alive, the table keeps the connections of
+        // late requests, and these connections own the sinks.
         self.in_flight.clear();
     }
 }

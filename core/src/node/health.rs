@@ -1,18 +1,18 @@
-//! Reports changes of a node's health as events: each problem once, and its end. Decides nothing;
-//! `mod.rs` and `connect.rs` report to it.
+//! Reports changes of a node's health as events: each problem once, and the end of the problem. Decides
+//! nothing; `mod.rs` and `connect.rs` report to it.
 
-use crate::command::answer::{Answered, Failure, outcome};
-use crate::command::reply::Reply;
 use crate::error::NodeOutcome;
 use crate::runtime::clock;
 use crate::telemetry::events;
+use crate::wire::answer::{Answered, Failure, outcome};
+use crate::wire::reply::Reply;
 use quorlock_protocol::Moment;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The minimum time between two reports of refusals by one node. It avoids a report for each
-/// refused request, since a node may refuse some keys and accept others.
+/// The minimum time between two reports of refusals by one node. Without this pause, a node that refuses
+/// some keys and accepts others could cause a report for each refused request.
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]

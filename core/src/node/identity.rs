@@ -4,9 +4,9 @@
 //! Owns what is known about the identity of each node. `connect.rs` and `routing.rs` report server
 //! ids; `lock` reports duplicates that its rounds reveal.
 
-use crate::command::answer::Failure;
 use crate::error::{Error, NodeOutcome, NodeReport};
 use crate::telemetry::events;
+use crate::wire::answer::Failure;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,12 +26,12 @@ pub(crate) struct Identities {
 enum Identity {
     /// The node has never been reached.
     Unknown,
-    /// The server does not report an id. `proven`: it granted a token that no other node held.
+    /// The server does not report an id. `proven`: whether it granted a token that no other node held.
     Unreported { proven: bool },
     /// The id of the server process, or the ids of all servers of a cluster.
     Servers(Vec<String>),
-    /// The same server as another node; `of` is its position, if known. `by_id`: both report the
-    /// same id. Otherwise a round has revealed it.
+    /// The same server as another node. `of`: the position of that node, if known. `by_id`: whether both
+    /// report the same id; otherwise, a round has revealed the duplicate.
     Duplicate { of: Option<usize>, by_id: bool },
 }
 
@@ -45,9 +45,9 @@ impl Identities {
         })
     }
 
-    /// Records that a node was reached, and the ids of its servers: none if it does not report any.
-    /// Fails if it is the same server as another node; the one that was reached first remains
-    /// valid.
+    /// Records that a node was reached, and the ids of its servers: none if the node does not
+    /// report any. Fails if the node is the same server as another one; the node that was reached
+    /// first remains valid.
     pub(crate) fn reached(&self, node: usize, ids: Vec<String>) -> Result<(), Failure> {
         self.change(|known| {
             known[node] = match ids.is_empty() {
@@ -66,7 +66,8 @@ impl Identities {
                     })
                 }
             };
-            // The node may be another server now than when a round revealed the duplicate.
+            // A round may have revealed that another node is a duplicate of `node`, but `node` may be
+            // another server now.
             for identity in known.iter_mut() {
                 if let Identity::Duplicate { of, by_id: false } = identity
                     && of.is_none_or(|of| of == node)
@@ -78,8 +79,8 @@ impl Identities {
         self.check(node)
     }
 
-    /// Records that `node` is the same server as `duplicate`, if that node is known: `node` already
-    /// held a token that was sent to it only once.
+    /// Records that `node` is the same server as `duplicate`, or as an unknown node if `duplicate` is
+    /// `None`. The proof: `node` already held a token that was sent to it only once.
     pub(crate) fn found_duplicate(&self, node: usize, duplicate: Option<usize>) {
         self.change(|known| known[node] = Identity::Duplicate { of: duplicate, by_id: false });
     }
@@ -119,7 +120,8 @@ impl Identities {
             _ => None,
         };
         let (node, duplicate) = (0..known.len()).find_map(duplicate)?;
-        // The nodes are named by their positions: the error may be shown to anyone, without its reports.
+        // The message names nodes by their positions, not their addresses: unlike the reports, it may be
+        // shown to anyone.
         let message = match duplicate {
             Some(duplicate) => format!(
                 "nodes {} and {} are the same server, whose vote would count twice",

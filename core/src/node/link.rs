@@ -1,15 +1,16 @@
 //! The state of a node's connection, and the handling of errors on it.
 //!
-//! `connect.rs` changes the state; `mod.rs` sends requests on the link. Redirections of a cluster
-//! go to the [`Cluster`] that owns the connection, which `routing.rs` implements.
+//! `connect.rs`, `frozen.rs` and `routing.rs` change the state; `mod.rs` sends requests on the
+//! connection. Redirections of a cluster go to the [`Cluster`] that owns the connection, which
+//! `routing.rs` implements.
 
 use super::map::Map;
-use crate::command::answer::Failure;
-use crate::command::request::Request;
 use crate::node::connection::NodeConnection;
 use crate::node::exchange::{Peer, ReplySink, Route};
 use crate::telemetry::stats::NodeState;
 use crate::transport::cluster::Redirect;
+use crate::wire::answer::Failure;
+use crate::wire::request::Request;
 use quorlock_protocol::Moment;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::fmt;
@@ -49,20 +50,24 @@ pub(crate) struct Link {
     pub(super) timeouts: AtomicU32,
     /// Whether another connection is being opened that may replace this one.
     pub(super) is_doubted: AtomicBool,
-    /// When a caller last took an answer that came in time, in nanoseconds since the origin of the clock.
+    /// When a caller last took an answer that had arrived in time, in nanoseconds since the origin of the
+    /// clock.
     heard: AtomicU64,
-    /// How long that answer took, in nanoseconds.
+    /// The latency of the answer at `heard`, in nanoseconds.
     latency: AtomicU64,
     /// The cluster that the server belongs to, if any.
     pub(super) owner: Option<Weak<dyn Cluster>>,
 }
 
-/// What was heard on a connection until some time. It changes with each answer.
+/// A record of the answers on a connection so far. Each further answer changes the record, so two equal
+/// records mean that no answer arrived in the time between them.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Heard {
-    /// When a caller last took an answer that came in time; at first, when the connection was opened.
+    /// When a caller last took an answer that had arrived in time; before the first answer, when the
+    /// connection was opened.
     pub(super) at: Moment,
-    /// Also counts the answers that no caller takes, because it has enough others.
+    /// Also changes with an answer that no caller takes, because the caller already has enough other
+    /// answers.
     received: u64,
 }
 
@@ -96,13 +101,13 @@ impl Link {
         self.latency.store(nanos(latency), Ordering::Relaxed);
     }
 
-    /// What was heard on the connection so far.
+    /// Returns the record of the answers on the connection so far.
     pub(super) fn heard(&self) -> Heard {
         let at = Moment::from_origin(Duration::from_nanos(self.heard.load(Ordering::Relaxed)));
         Heard { at, received: self.connection.received() }
     }
 
-    /// How long the last answer took.
+    /// The latency of the last answer.
     pub(super) fn latency(&self) -> Duration {
         Duration::from_nanos(self.latency.load(Ordering::Relaxed))
     }
@@ -118,9 +123,9 @@ impl Route for Link {
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: ReplySink) {
         let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
         let unsent = match Redirect::of(error) {
-            // The server does not know the script, so send its source. This changes the order of
-            // requests, which `mark_sent` records.
-            // A server that does not know the source either is not asked forever.
+            // The server does not know the script, so send the source. This changes the order of
+            // requests, which `mark_sent` records. `hop` limits how often the source is sent to a server
+            // that never knows the script.
             _ if is_unknown && sink.hop() && sink.mark_sent(Arc::<Self>::clone(&self)) => {
                 self.connection.send_source(request, sink).err()
             }

@@ -4,28 +4,28 @@
 //! node answered; it does not count votes or decide about leases, which `lock` does with
 //! `quorlock_protocol`. `lock` and `client` call it.
 //!
-//! A [`Node`] has at most one connection in use. While there is none, requests fail at once and one
-//! background task reconnects. A connection on which the server has stopped answering is replaced.
+//! A [`Node`] has at most one connection in use. While it has none, one background task connects. Requests
+//! wait for the first attempt of this task; once an attempt has failed, requests fail at once. A connection
+//! on which the server has stopped answering is replaced.
 //!
 //! Reading order: `fanout.rs` (one request to several nodes), `exchange.rs` (requests in flight),
-//! `mod.rs` (one node), `connect.rs` (connecting and checking), `connection.rs`, `link.rs` (the
+//! `mod.rs` (one node), `connect.rs` (connecting and checking), `frozen.rs`, `connection.rs`, `link.rs` (the
 //! connection state), `map.rs` and `routing.rs` (clusters), `identity.rs` (duplicate nodes),
-//! `health.rs` (events), `clocks.rs`.
+//! `health.rs` (events), `clocks.rs`, `subscription.rs` (messages from nodes).
 
 pub(crate) mod clocks;
 mod connect;
 pub(crate) mod connection;
 pub(crate) mod exchange;
 pub(crate) mod fanout;
+mod frozen;
 pub(crate) mod health;
 pub(crate) mod identity;
 mod link;
 mod map;
 mod routing;
+pub(crate) mod subscription;
 
-use crate::command::answer::{Answered, Failure, outcome};
-use crate::command::reply::Reply;
-use crate::command::request::Request;
 use crate::config::endpoint::{Endpoint, Target};
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
@@ -39,6 +39,9 @@ use crate::runtime::clock;
 use crate::runtime::deadline::Deadlines;
 use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::stats::{Counters, NodeStats};
+use crate::wire::answer::{Answered, Failure, outcome};
+use crate::wire::reply::Reply;
+use crate::wire::request::Request;
 use futures_util::future::{BoxFuture, FutureExt};
 use link::{Link, LinkState};
 use quorlock_protocol::{Guard, Moment, Term};
@@ -51,8 +54,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The number of checks of a node within the time of the restart guard. The checks are needed
-/// because a proxy may replace the server without breaking the connection. [`CHECK_INTERVAL`]
-/// limits the pause between them.
+/// because a proxy may replace the server without breaking the connection. [`CHECK_INTERVAL`] is
+/// the shortest and the longest pause between two checks.
 const CHECKS_PER_GUARD: u32 = 4;
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// The pause between attempts to connect grows from the first to the second value.
@@ -70,8 +73,8 @@ pub(crate) struct Node {
     /// The longest lease that a restarted node may have forgotten; `None` if the restart guard is
     /// off.
     term: Option<Term>,
-    /// `None` if the restart guard is off, or if the node is a cluster: each of its servers has a
-    /// guard of its own.
+    /// `None` if the restart guard is off, or if the node is a cluster: each server of a cluster
+    /// has a guard of its own.
     guard: Option<Mutex<Guard>>,
     check_interval: Duration,
     counters: Arc<Counters>,
@@ -80,9 +83,11 @@ pub(crate) struct Node {
     /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
     health: Health,
-    /// The number of connections in a row on which the server sent nonsense before they had lasted.
+    /// The number of consecutive connections that ended because the server sent nonsense. A connection that
+    /// had stayed up for longer than the longest [`RECONNECT_DELAY`] restarts the count.
     garbled: AtomicU32,
-    /// Whether the next attempt to connect follows such a connection, and so waits first.
+    /// Whether the last connection ended because the server sent nonsense. If so, the next attempt to connect
+    /// waits first.
     waits_to_connect: AtomicBool,
     /// The number of requests that wait because they could not be sent immediately.
     unsent: AtomicUsize,
@@ -93,7 +98,7 @@ pub(crate) struct Node {
     state: watch::Sender<LinkState<Node>>,
 }
 
-/// Counts one request in `Node::unsent` while it exists.
+/// While this value exists, one request is counted in `Node::unsent`.
 struct Unsent(Arc<Node>);
 
 impl Unsent {
@@ -163,8 +168,8 @@ impl Node {
         }
     }
 
-    /// Starts the first connection, unless that was done before. Returns whether the node is
-    /// connected; `None` while it is connecting.
+    /// Starts to connect if the node has not been used yet. Returns whether the node is connected; `None`
+    /// while it is connecting.
     pub(crate) fn start_connecting(self: &Arc<Self>) -> Option<bool> {
         if matches!(*self.state.borrow(), LinkState::Idle) {
             self.transition(|state| matches!(state, LinkState::Idle), LinkState::Connecting);
@@ -241,7 +246,7 @@ impl Node {
         if doubtful.contains(&outcome(&answered)) {
             guard.doubted(clock::now());
         }
-        // An answer that proves a duplicate counts even if the node is guarded.
+        // An answer that proves that two nodes are one server counts even if the node is guarded.
         let is_duplicate = matches!(answered, Ok(Reply::Own));
         if !request.is_vote() || guard.counts(began) || is_duplicate {
             return answered;
@@ -249,10 +254,10 @@ impl Node {
         answered.map(|reply| Reply::Uncounted(Box::new(reply), guard.counts_from()))
     }
 
-    /// Sends a request until the node has answered it, or until `horizon`, after which the request
-    /// would have no effect. Once `closing` is cancelled, sends it at most once more. Only for
-    /// requests that may be repeated: RELEASE and UNDO. Returns the answer, and whether the node may
-    /// have applied an earlier copy; `None` without an answer.
+    /// Sends a request again and again until the node has answered it, or until `horizon`, after which the
+    /// request would have no effect. Once `closing` is cancelled, sends it at most once more. Only for
+    /// requests that may be repeated, such as RELEASE and UNDO. Returns the answer, and whether the node may
+    /// have applied an earlier copy of the request; `None` if the node did not answer.
     pub(crate) async fn deliver(
         self: &Arc<Self>,
         request: Request,
@@ -396,7 +401,8 @@ impl Peer for Node {
         request: Arc<Request>,
         sink: ReplySink,
     ) {
-        // A connection reports its end just before, unless it was closed when the request was sent.
+        // A connection reports its end before its requests fail. Only a request that was sent on a closed
+        // connection may get here before that report.
         if let Some(link) = broken.and_then(|broken| self.link(&broken)) {
             self.broken(&link);
         }

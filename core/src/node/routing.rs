@@ -5,8 +5,6 @@
 use super::Node;
 use super::link::{self, LinkState};
 use super::map::Map;
-use crate::command::answer::Failure;
-use crate::command::request::Request;
 use crate::config::endpoint::{Cluster, Endpoint, Target};
 use crate::config::server::{Server, ServerAddress};
 use crate::node::exchange::{PackedRequest, Peer, ReplySink};
@@ -15,6 +13,8 @@ use crate::runtime;
 use crate::runtime::clock;
 use crate::runtime::timer::{sleep, timeout};
 use crate::transport::cluster::Redirect;
+use crate::wire::answer::Failure;
+use crate::wire::request::Request;
 use futures_util::future::FutureExt;
 use quorlock_protocol::Guard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -26,8 +26,8 @@ use tokio::sync::watch;
 const REROUTE_DELAY: Duration = Duration::from_millis(100);
 
 impl Node {
-    /// Finds the masters of a cluster, and starts to connect to them. `before` are the masters
-    /// known so far.
+    /// Finds the masters of a cluster, and starts to connect to them. `before`: the masters known
+    /// so far.
     pub(super) async fn route(
         self: &Arc<Self>,
         cluster: &Cluster,
@@ -52,8 +52,8 @@ impl Node {
         let guard = self.term.map(|term| {
             let mut guard = Guard::new(term);
             if is_late {
-                // A promoted replica lacks writes that had not been replicated to it, so its votes
-                // do not count for the time of the restart guard.
+                // A promoted replica may lack writes that had not been replicated to it, so its votes do
+                // not count for the time of the restart guard.
                 guard.looked(clock::now(), None);
             }
             Mutex::new(guard)
@@ -80,8 +80,8 @@ impl Node {
         })
     }
 
-    /// The servers that together have all keys of this node: the masters of a cluster, or the node itself. None if
-    /// the masters are not known.
+    /// The servers that together have all keys of this node: the masters of a cluster, or the node itself.
+    /// Empty if the masters are not known.
     pub(crate) fn servers(self: &Arc<Self>) -> Vec<Arc<Self>> {
         match self.map() {
             Some(map) => map.nodes().map(Arc::clone).collect(),

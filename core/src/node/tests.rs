@@ -1,10 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::Node;
-use crate::command::answer::Failure;
-use crate::command::keys::Keys;
-use crate::command::reply::Reply;
-use crate::command::request::{Request, Subject};
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
@@ -14,6 +10,10 @@ use crate::node::identity::Identities;
 use crate::runtime::clock;
 use crate::runtime::deadline::Deadlines;
 use crate::transport::handshake::ServerInfo;
+use crate::wire::answer::Failure;
+use crate::wire::keys::Keys;
+use crate::wire::reply::Reply;
+use crate::wire::request::{Request, Subject};
 use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,8 +97,8 @@ fn acquire(resource: &str) -> Request {
     Request::Acquire { subject, ttl: PATIENCE, proposal: 1, ticket: None, turns }
 }
 
-/// A request that was given up is undone. If it is then about to be sent to another server, because
-/// of a redirection, it must not arrive after the request that undoes it.
+/// A request that was given up is undone. If a redirection would then send it to another server, it must
+/// not be sent: it could arrive after the request that undoes it.
 #[test]
 fn given_up_request_is_not_sent() {
     let endpoint = Endpoint::parse(1, "memory://given-up").unwrap();
@@ -128,7 +128,8 @@ fn given_up_request_is_not_sent() {
     });
 }
 
-/// A server that forgets the source at once, or whose proxy answers so, must not be sent the source forever.
+/// quorlock must not send the source of a script forever if a server forgets the script at once, or if a
+/// proxy answers as if the server did.
 #[test]
 fn a_request_is_given_up_if_the_server_never_knows_its_script() {
     use std::io::{BufRead, BufReader, Read, Write};

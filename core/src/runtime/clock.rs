@@ -1,7 +1,7 @@
-//! The clock that lease validity is measured with, and the wall clock for fence proposals.
+//! The clock that lease validity is measured with, and the wall clock of this machine.
 //!
-//! All code of this crate reads the time here, so that the simulation can replace it, and so that
-//! tests of users can move it ahead. Timers are in `timer.rs`.
+//! All code of this crate that measures leases, requests and waits reads the time here, so that the simulation can
+//! replace the clock, and the tests of quorlock's users can move the clock ahead. Timers are in `timer.rs`.
 
 use quorlock_protocol::Moment;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub(crate) fn now() -> Moment {
     Moment::from_origin(elapsed()).plus(ahead())
 }
 
-/// How far the clock was moved ahead, in nanoseconds. It never decreases.
+/// How far [`move_ahead`] has moved the clock, in nanoseconds. It never decreases.
 static AHEAD: AtomicU64 = AtomicU64::new(0);
 
 /// How far [`move_ahead`] has moved the clock.
@@ -26,11 +26,12 @@ pub(crate) fn ahead() -> Duration {
     Duration::from_nanos(AHEAD.load(Ordering::Acquire))
 }
 
-/// Moves the clock ahead at once, as the suspension of the machine does. Timers do not notice it:
-/// see `timer.rs`. For tests only; `lock/renewer.rs` refuses it while it might affect real nodes.
+/// Moves the clock ahead in one jump, as a suspension of the machine does. Timers do not notice the jump: see
+/// `timer.rs`. For tests only: `lock/renewer.rs` does not call this function while an open client uses a real node,
+/// because the jump would not move that node's clock.
 ///
-/// No lease can seem valid for longer because of this: a lease is valid until a moment on this
-/// clock, so it can only end earlier. In-memory nodes expire their keys by the same clock.
+/// The jump cannot make a lease seem valid for longer: a lease is valid until a moment on this clock, so the jump can
+/// only make the lease end earlier. In-memory nodes expire their keys by the same clock.
 pub(crate) fn move_ahead(time: Duration) {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let moved = AHEAD.fetch_update(Ordering::AcqRel, Ordering::Acquire, |ahead| {
@@ -59,8 +60,8 @@ fn elapsed() -> Duration {
     ORIGIN.elapsed()
 }
 
-/// The wall clock in microseconds since the Unix epoch, which [`move_ahead`] does not affect. Used
-/// for fence proposals only, never to measure time.
+/// The wall clock in microseconds since the Unix epoch, which [`move_ahead`] does not affect. Used by in-memory nodes,
+/// by the doctor, and for a status if no node's clock is known; never to measure how long a lease is valid.
 pub(crate) fn wall_clock_micros() -> u64 {
     #[cfg(test)]
     if let Some(machine) = crate::runtime::machine::current() {

@@ -1,7 +1,7 @@
 //! Request deadlines: one timer for all requests of a client. Called by `node/fanout.rs`.
 //!
-//! A request that is answered in time, as nearly all are, never touches the timer. This module only
-//! wakes tasks; what a missed deadline means is up to the caller.
+//! Nearly all requests are answered in time, and such requests rarely wake the timer task. This module only wakes
+//! tasks; the caller decides what a missed deadline means.
 
 use crate::runtime;
 use crate::runtime::clock;
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     state: Mutex<DeadlineState>,
-    /// Notified when a deadline is added that is earlier than `armed`, and when this is dropped.
+    /// Notified when a deadline is added that is earlier than `armed`, and when the `Deadlines` is dropped.
     sooner: Arc<Notify>,
 }
 
@@ -27,8 +27,8 @@ pub(crate) struct Deadlines {
 struct DeadlineState {
     waiting: BTreeMap<(Moment, u64), Waker>,
     last_id: u64,
-    /// When the timer task wakes up next. The deadline that it was set for may have been removed
-    /// since.
+    /// When the timer task wakes up next. The deadline for which the timer was set may have been removed since the
+    /// timer was set.
     armed: Option<Moment>,
     is_running: bool,
 }
@@ -56,8 +56,8 @@ impl Deadlines {
             runtime::serve(move || run(Weak::clone(&deadlines), Arc::clone(&sooner)));
             state.is_running = true;
         } else if state.armed.is_none_or(|armed| at < armed || armed <= now) {
-            // One notification is enough: the task sets its timer again after every wake-up. If the moment has
-            // passed, the timer is late, because it stood still while the machine was suspended.
+            // One notification is enough: the task sets its timer again after every wake-up. If `armed` is already in
+            // the past, the timer is late because it stood still while the machine was suspended.
             state.armed = Some(at);
             self.sooner.notify_one();
         }
@@ -86,7 +86,7 @@ impl Deadlines {
 
 impl Drop for Deadlines {
     fn drop(&mut self) {
-        // Wakes the timer task, which then finds that its deadlines were dropped, and ends.
+        // Wakes the timer task, which then ends because the `Deadlines` is gone.
         self.sooner.notify_one();
     }
 }

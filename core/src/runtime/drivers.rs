@@ -1,67 +1,66 @@
 //! Decides which thread drives the runtime: a caller that waits, or the fallback driver.
 //!
-//! This module owns only that decision. It must not drive, block on the runtime or call anything
-//! with its mutex held. `executor.rs` is its only user.
+//! This module owns only this decision. It must not drive the runtime or block on it, and must not call other code
+//! while its mutex is held. `executor.rs` is its only user.
 //!
-//! All state is behind one mutex, which is held for a few instructions. So all changes have one
-//! order, each thread sees every change before its own, and there is no memory ordering to choose.
-//! What remains to show is that no thread sleeps through a change that it waits for:
+//! All state is behind one mutex, which is held for a few instructions. So all changes have one order, each thread sees
+//! all changes that precede its own, and no memory ordering has to be chosen. One property is left to show: no thread
+//! keeps sleeping after a change that it waits for.
 //!
-//! - The fallback driver stops driving when a caller enters. It reads `callers` after it has
-//!   started to listen to `Executor::wanted`; a caller notifies `wanted` after it has incremented
-//!   `callers`. Whichever happens first, the fallback driver notices the caller.
-//! - The fallback driver sleeps on `changed`, for at most [`PAUSE`] or, while the same callers
-//!   stay, without a limit. `Condvar::wait` releases the mutex and goes to sleep in one step, so
-//!   [`Drivers::leave`] cannot run between its last read of `callers` and its sleep.
-//! - [`Drivers::need_driver`] either finds a caller, which drives, or sets `is_needed`. The
-//!   fallback driver reads `is_needed` before it sleeps, and is notified if it stands by. If the
-//!   caller leaves immediately afterwards, the fallback driver drives after `PAUSE`.
-//! - A caller that sleeps while another one drives is registered while that one is. The last caller
-//!   that leaves wakes a sleeper. If the sleeper does not drive, the fallback driver does.
+//! - The fallback driver stops driving when a caller enters. The fallback driver first starts to listen to
+//!   `Executor::wanted`, and then reads `callers`; a caller first increments `callers`, and then notifies `wanted`. In
+//!   any order of these steps, the fallback driver notices the caller.
+//! - The fallback driver sleeps on `changed`, for at most [`PAUSE`] or, while the same callers stay, without a limit.
+//!   `Condvar::wait` releases the mutex and goes to sleep in one step, so [`Drivers::leave`] cannot run between the
+//!   fallback driver's last read of `callers` and its sleep.
+//! - [`Drivers::need_driver`] either finds a caller, which drives, or sets `is_needed`. The fallback driver reads
+//!   `is_needed` before it sleeps, and is notified if it stands by. If the caller leaves immediately after
+//!   `need_driver` has found it, the fallback driver drives after `PAUSE`.
+//! - A caller goes to sleep only while another caller is registered. The last caller that leaves wakes a sleeper. If
+//!   that sleeper does not drive, it wakes another sleeper, or the fallback driver drives.
 //!
-//! `interleavings/driving.rs` checks this in every order of events, up to a bound.
+//! `interleavings/driving.rs` checks these claims in every order of events, up to a bound.
 
 use super::sync::{Condvar, Mutex, lock, wait, wait_timeout};
 use std::task::Waker;
 use std::time::Duration;
 
-/// How long the runtime may be idle before the fallback driver drives it. Threads that call one
-/// operation after another within this time find the runtime free; background work after the last
-/// of them is delayed by at most this long.
+/// How long the runtime may be idle before the fallback driver drives it. Threads that start their next operation
+/// within this time find the runtime free. After the last operation, background work is delayed by at most this time.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct Drivers {
     state: Mutex<DriversState>,
-    /// Notified when a fallback driver that stands by must re-read the state.
+    /// Notified when the fallback driver stands by and must read the state again.
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct DriversState {
-    /// The number of callers that drive the runtime or wait to take over from the thread that does.
+    /// The number of callers that drive the runtime, or wait to take over from the thread that drives it.
     callers: usize,
-    /// The number of callers that have left so far. A change tells the fallback driver that callers
+    /// The number of callers that have left so far. When this number changes, the fallback driver knows that callers
     /// are active.
     left: u64,
     /// The number of the current fallback driver. A thread with a smaller number was replaced, and
     /// ends.
     fallback: u64,
-    /// Whether the fallback driver drives or is about to.
+    /// Whether the fallback driver drives or is about to drive.
     fallback_drives: bool,
     /// Whether the fallback driver sleeps until the last caller leaves.
     fallback_sleeps: bool,
-    /// Whether there is work for the runtime that no caller drives.
+    /// Whether the runtime has work while no caller drives it.
     is_needed: bool,
     /// The callers that sleep while another one drives, with their numbers.
     sleepers: Vec<(u64, Waker)>,
-    /// The number of the last sleeper.
+    /// The number of the caller that went to sleep last.
     slept: u64,
 }
 
 impl DriversState {
-    /// Removes the sleeper that has to drive, if no caller does. It is the one that came last,
-    /// because the others are likely to be done sooner.
+    /// If no caller drives, removes the sleeper that has to drive, and returns its waker. Chooses the caller that went
+    /// to sleep last, because the operations of the other sleepers are likely to be done sooner.
     fn next_driver(&mut self) -> Option<Waker> {
         let next = if self.callers == 0 { self.sleepers.pop() } else { None };
         next.map(|(_, waker)| waker)
@@ -93,7 +92,7 @@ impl Drivers {
         state.fallback_drives
     }
 
-    /// Unregisters a caller. Returns the waker of the sleeper that has to drive now.
+    /// Unregisters a caller. Returns the waker of the sleeper that has to drive now, if any.
     #[must_use]
     pub(crate) fn leave(&self) -> Option<Waker> {
         let mut state = lock(&self.state);
@@ -105,8 +104,8 @@ impl Drivers {
         state.next_driver()
     }
 
-    /// Registers a caller that has left and sleeps while another one drives. Returns its number, or
-    /// `None` if no caller is there. `waker` is woken when the sleeper has to drive.
+    /// Registers a caller that has left and sleeps while another one drives. Returns its number, or `None` if no other
+    /// caller is registered. `waker` is woken when the sleeper has to drive.
     pub(crate) fn sleep(&self, waker: &Waker) -> Option<u64> {
         let mut state = lock(&self.state);
         if state.callers == 0 {
@@ -118,13 +117,13 @@ impl Drivers {
         Some(number)
     }
 
-    /// Whether this sleeper has not been woken to drive.
+    /// Whether this sleeper still sleeps: it has not been woken to drive.
     pub(crate) fn is_asleep(&self, sleeper: u64) -> bool {
         lock(&self.state).sleepers.iter().any(|(number, _)| *number == sleeper)
     }
 
-    /// Unregisters a sleeper. Returns the waker of another one if this one was woken to drive, and
-    /// no caller does.
+    /// Unregisters a sleeper. If this sleeper was woken to drive and no caller drives, returns the waker of another
+    /// sleeper.
     #[must_use]
     pub(crate) fn end_sleep(&self, sleeper: u64) -> Option<Waker> {
         let mut state = lock(&self.state);
@@ -143,7 +142,7 @@ impl Drivers {
     pub(crate) fn need_driver(&self) {
         let mut state = lock(&self.state);
         if state.callers == 0 {
-            // Also set while the fallback driver drives: it may be about to stop.
+            // Also set while the fallback driver drives, because it may be about to stop.
             state.is_needed = true;
             if !state.fallback_drives {
                 self.changed.notify_all();
@@ -168,8 +167,8 @@ impl Drivers {
         state.fallback == fallback && state.callers == 0
     }
 
-    /// Waits until this fallback driver has to drive again: no caller has driven for [`PAUSE`], or
-    /// there is work that needs a driver. Returns `false` if it was replaced.
+    /// Waits until this fallback driver has to drive again: no caller has driven for [`PAUSE`], or there is work that
+    /// needs a driver. Returns `false` if this fallback driver was replaced.
     pub(crate) fn stand_by(&self, fallback: u64) -> bool {
         let mut state = lock(&self.state);
         if state.fallback == fallback {
@@ -177,7 +176,7 @@ impl Drivers {
         }
         while state.fallback == fallback {
             let left = state.left;
-            // If a caller is registered, it drives, so this thread is not needed.
+            // A registered caller drives, so the fallback driver is not needed while there is one.
             state.is_needed &= state.callers == 0;
             if !state.is_needed {
                 state = wait_timeout(&self.changed, &self.state, state, PAUSE);

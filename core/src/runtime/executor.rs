@@ -1,21 +1,20 @@
 //! Runs the runtime on the threads that wait for results.
 //!
-//! A thread that blocks until its operation is done might as well do the work itself: then no other
-//! thread has to be woken to send its requests, and it need not be woken when the answers arrive.
-//! So waiting threads drive the runtime, one at a time (the leader/followers pattern): tokio lets
-//! any number of threads block on one runtime, of which one drives it and another takes over when
-//! that one is done. While no thread waits, quorlock's own thread drives it, the fallback driver.
-//! It yields to callers, and drives again once they have stayed away for a moment. `drivers.rs`
-//! makes these decisions.
+//! A thread that blocks until its operation is done can do the work itself: then no other thread has to be woken to
+//! send the requests, and the blocked thread need not be woken when the answers arrive. So waiting threads drive the
+//! runtime, one at a time (the leader/followers pattern): tokio lets any number of threads block on one runtime. One of
+//! these threads drives the runtime, and another one takes over when the first is done. While no thread waits,
+//! quorlock's own thread, the fallback driver, drives the runtime. The fallback driver yields to callers, and drives
+//! again when there has been no caller for a moment. `drivers.rs` makes these decisions.
 //!
-//! A thread with a lower priority than the fallback driver does not drive: see `priority.rs`. The
-//! fallback driver inherits the priority of the thread that starts it, so a later thread of higher
-//! priority replaces it.
+//! A thread with a lower priority than the fallback driver does not drive: see `priority.rs`. The fallback driver
+//! inherits the priority of the thread that starts it, so a later thread of higher priority replaces the fallback
+//! driver.
 //!
-//! Renewals come before everything else in the process. So tokio's own queue contains only what they
-//! depend on: services, renewals and connections. Everything else waits in the queue of [`run`],
-//! which is one task among those: it runs a slice of the queue, and then yields to all of them, so
-//! that any number of operations delays a renewal by one slice for each of its steps.
+//! Renewals come before everything else in the process. So tokio's own queue contains only tasks that renewals depend
+//! on: services, renewals and connections. All other tasks wait in the queue of [`run`], which is itself one task in
+//! tokio's queue. [`run`] runs a slice of its own queue, and then yields to tokio's other tasks. So each step of a
+//! renewal is delayed by at most one slice, however many operations there are.
 //!
 //! This module owns the tokio runtime and the fallback driver. It must not know what its tasks do.
 //! Only `runtime/mod.rs` calls it.
@@ -43,18 +42,18 @@ use tokio::task::{unconstrained, yield_now};
 /// The longest time that a caller drives before it checks its priority again.
 pub(crate) const LONGEST_TURN: Duration = Duration::from_millis(250);
 
-/// The pause of the fallback driver after a panic, which is a bug in quorlock.
+/// The pause of the fallback driver after a panic in quorlock's own code, which is a bug.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
-/// The maximum number of ready tasks that run before the requests they produced are written, and
-/// before services may run.
+/// The maximum number of ready tasks in a batch. After each batch, the requests that its tasks have queued are written,
+/// and services may run.
 const BATCH: usize = 64;
 
-/// The time after which no further task of a batch begins before services may run.
+/// The time limit of a batch: after this time, no further task begins until services have had a chance to run.
 const SLICE: Duration = Duration::from_micros(500);
 
-/// Half the number of files that a runtime opens: the poll, its waker, and for signals a pair of
-/// sockets and a copy of one.
+/// The number of socket pairs that use at least as many file descriptors as a runtime. A runtime uses five: the poll,
+/// its waker, and, for signals, a pair of sockets and a duplicate of one of these sockets.
 #[cfg(unix)]
 const FILE_PAIRS: usize = 3;
 
@@ -65,12 +64,12 @@ pub(crate) struct Executor {
     drivers: Drivers,
     /// Notified when the fallback driver must stop.
     wanted: Notify,
-    /// The priority of the fallback driver. Only a hint: a thread that reads an old value may make
-    /// the wrong decision, for up to [`LONGEST_TURN`].
+    /// The priority of the fallback driver. Only a hint: a thread that reads an old value may decide wrongly whether to
+    /// drive, for up to [`LONGEST_TURN`].
     priority: AtomicU8,
     /// Whether a fallback driver is being replaced.
     is_replacing: AtomicBool,
-    /// Tasks that are ready to run, but only after services.
+    /// The queue of [`run`]: tasks that are ready, and that run after services.
     ready: UnboundedSender<Runnable>,
 }
 
@@ -92,7 +91,8 @@ impl Executor {
         match start_thread(move || fallback.run_fallback(1)) {
             Ok(()) => Ok(executor),
             Err(error) => {
-                // A runtime must not be dropped on a thread of another one.
+                // tokio panics if a runtime is dropped on a thread of another runtime, so shut this runtime down in the
+                // background.
                 if let Some(executor) = Arc::into_inner(executor) {
                     executor.runtime.shutdown_background();
                 }
@@ -105,8 +105,8 @@ impl Executor {
         self.runtime.handle()
     }
 
-    /// Whether the calling thread may do work that others wait for. If its priority is higher than
-    /// that of the fallback driver, it also replaces the fallback driver.
+    /// Whether the calling thread may do work that other threads wait for. If the thread has a higher priority than the
+    /// fallback driver, also replaces the fallback driver.
     pub(crate) fn may_drive(self: &Arc<Self>) -> bool {
         let own = Priority::of_this_thread();
         let fallback = Priority(self.priority.load(Ordering::Relaxed));
@@ -123,21 +123,21 @@ impl Executor {
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Task<()> {
         let (runnable, task) = self.create(task);
-        // A thread that is ending has no thread-local values any more, and tokio needs some.
+        // A thread that is ending has lost its thread-local values, and tokio needs some of them.
         let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         if is_ending || !self.may_drive() {
             runnable.schedule();
             self.need_driver();
         } else {
             let _entered = self.runtime.enter();
-            // If this thread runs a task of another runtime, that task's budget must not limit this
-            // one.
+            // If this thread runs a task of another runtime, the budget of that task must not limit the new task.
             unconstrained(async { run_one(runnable) }).now_or_never();
         }
         task
     }
 
-    /// Starts a task that runs on the runtime only. Dropping the returned [`Task`] cancels it.
+    /// Starts a task that runs only on the runtime, never on the calling thread. Dropping the returned [`Task`] cancels
+    /// it.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Task<()> {
         let (runnable, task) = self.create(task);
         runnable.schedule();
@@ -146,13 +146,12 @@ impl Executor {
 
     fn create(&self, task: impl Future<Output = ()> + Send + 'static) -> (Runnable, Task<()>) {
         let ready = self.ready.clone();
-        // Sending fails only if the runtime is gone, and so the process is ending.
+        // Sending fails only if the runtime is gone, which means that the process is ending.
         let schedule = move |runnable| drop(ready.send(runnable));
         async_task::spawn(task, schedule)
     }
 
-    /// Runs the future on the calling thread, which meanwhile drives the runtime if no other thread
-    /// does.
+    /// Runs the future on the calling thread, which also drives the runtime if no other thread does.
     pub(crate) fn drive<T>(&self, future: impl Future<Output = T>) -> T {
         struct Leave<'a>(&'a Drivers);
         impl Drop for Leave<'_> {
@@ -195,8 +194,8 @@ impl Executor {
             self.priority.store(Priority::of_this_thread().0, Ordering::Relaxed);
             self.runtime.block_on(async {
                 loop {
-                    // Listen before reading the state, so that a caller that enters in between is
-                    // noticed.
+                    // Must start to listen before reading the state: otherwise, a caller that enters after the read
+                    // would go unnoticed.
                     let wanted = self.wanted.notified();
                     if !self.drivers.goes_on(number) {
                         break;
@@ -210,7 +209,7 @@ impl Executor {
         }
     }
 
-    /// Starts a fallback driver with the priority of the calling thread. If that fails, the next
+    /// Starts a fallback driver with the priority of the calling thread. If no thread can be started, the next
     /// operation on a thread of higher priority tries again.
     fn replace_fallback(self: &Arc<Self>) {
         if self.is_replacing.swap(true, Ordering::AcqRel) {
@@ -230,7 +229,7 @@ impl Executor {
     }
 }
 
-/// The time for which a caller sleeps while another one drives.
+/// The sleep of a caller while another caller drives. Dropping it unregisters the sleeper.
 pub(crate) struct Sleep<'a> {
     drivers: &'a Drivers,
     number: u64,
@@ -251,7 +250,7 @@ impl Drop for Sleep<'_> {
     }
 }
 
-/// Builds a runtime that its callers drive. Fails if the process may not open enough files.
+/// Builds a runtime that is driven by the threads that block on it. Fails if the process may not open enough files.
 pub(crate) fn new_runtime() -> io::Result<Runtime> {
     // tokio panics if it cannot open the sockets that it uses for signals.
     #[cfg(unix)]
@@ -259,7 +258,7 @@ pub(crate) fn new_runtime() -> io::Result<Runtime> {
         let pairs = (0..FILE_PAIRS).map(|_| std::os::unix::net::UnixStream::pair());
         drop(pairs.collect::<io::Result<Vec<_>>>()?);
     }
-    // Another thread may have opened as many meanwhile.
+    // tokio may still panic, because another thread may have opened files since the check.
     let built = panics::contain(|| Builder::new_current_thread().enable_all().build());
     built.unwrap_or_else(|| Err(io::Error::other("too few files can be opened")))
 }
@@ -268,8 +267,8 @@ fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name("quorlock".to_owned()).spawn(run).map(drop)
 }
 
-/// Runs tasks that are ready in batches, writes the requests of each batch together, and lets all
-/// services run after it.
+/// Runs the tasks that are ready, in batches. Writes the requests of each batch together, and lets all services run
+/// after each batch.
 async fn run(mut tasks: UnboundedReceiver<Runnable>) {
     let mut received = Vec::new();
     let mut batch = VecDeque::new();
@@ -279,7 +278,8 @@ async fn run(mut tasks: UnboundedReceiver<Runnable>) {
         together(|| {
             while let Some(runnable) = batch.pop_front() {
                 run_one(runnable);
-                // Without tokio's budget, which the tasks of a batch share, they make no progress.
+                // The tasks of a batch share the budget that tokio gives to `run`. When the budget is used up, the
+                // tasks make no progress.
                 if Instant::now() >= end || !has_budget_remaining() {
                     break;
                 }
@@ -293,7 +293,7 @@ async fn run(mut tasks: UnboundedReceiver<Runnable>) {
 }
 
 fn run_one(runnable: Runnable) {
-    // As for tokio's own tasks, a panic ends only this task.
+    // A panic ends only this task, as with tokio's own tasks.
     let _ = panics::contain(|| runnable.run());
 }
 
@@ -312,7 +312,7 @@ mod order {
     fn services_do_not_wait_for_all_operations() {
         let executor = Executor::start().expect("a thread");
         let polls = Arc::new(AtomicUsize::new(0));
-        // Each is always ready.
+        // Each operation is always ready to run again.
         let operation = |_| {
             let polls = Arc::clone(&polls);
             executor.spawn(std::future::poll_fn(move |context| {

@@ -1,20 +1,20 @@
 //! Values that belong to one process, and their handling in a forked child.
 //!
-//! A forked child has a copy of its parent's memory but none of its threads: an inherited runtime
-//! does nothing, a mutex that another thread held stays locked forever, and dropping either can
-//! hang the child or disturb the parent, with which it shares its sockets. So the child never
-//! touches or drops what belongs to another process, and creates its own when it needs one.
+//! A forked child has a copy of its parent's memory but none of its threads: an inherited runtime does nothing, and a
+//! mutex that another thread held stays locked forever. If the child drops an inherited value, the child can hang, or
+//! disturb the parent, because both share the sockets. So a child never touches or drops values that belong to another
+//! process, and creates its own values when it needs them.
 //!
-//! This module owns the fork counter and two wrappers that use it. Any static or long-lived value
-//! that holds threads, mutexes or sockets must be in one of the wrappers.
+//! This module owns the fork counter and the two wrappers [`PerProcess`] and [`Owned`], which use it. Any static or
+//! long-lived value that holds threads, mutexes or sockets must be in one of the wrappers.
 
 use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that every forked child increments. A value that was created with a smaller count is
-/// inherited from a parent process.
+/// A counter that every forked child increments. A value that was created at a smaller count is inherited from a parent
+/// process.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Starts counting forks. Must be called before anything that belongs to a process is created.
@@ -27,7 +27,7 @@ pub(crate) fn watch() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
     if !WATCHING.load(Ordering::Acquire) {
-        // Two threads may both get here; forks then count twice, which does no harm.
+        // Two threads may both get here; each fork is then counted twice, which does no harm.
         #[expect(unsafe_code, reason = "there is no safe form of pthread_atfork")]
         // SAFETY: the handler is a function of this library, which is never unloaded, and only
         // touches an atomic.
@@ -49,8 +49,8 @@ fn generation() -> u64 {
 pub struct PerProcess<T> {
     generation: u64,
     cell: OnceCell<T>,
-    /// The value of a forked child, which in turn holds that of its own child, and so on. A process
-    /// follows this list to the entry of its own generation.
+    /// The entry of a forked child, which in turn has the entry of the child's own child, and so on. A process follows
+    /// this list to the entry of its own generation.
     next: OnceBox<PerProcess<T>>,
 }
 
@@ -114,7 +114,7 @@ impl<T> Owned<T> {
         Self { generation: generation(), value: Some(value) }
     }
 
-    /// Whether this is a copy in a forked child.
+    /// Whether this value is a copy in a forked child.
     pub(crate) fn is_inherited(&self) -> bool {
         self.generation != generation()
     }

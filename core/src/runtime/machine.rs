@@ -1,7 +1,7 @@
 //! Unit tests only: replaces the operating system while code of a simulated process runs.
 //!
-//! The clock, timers, randomness and tasks of this crate ask here first. Only the simulation sets a
-//! machine; all other tests use the real operating system.
+//! The crate's clock, timers, randomness and task functions first ask this module for a machine. Only the simulation
+//! sets a machine; all other tests use the real operating system.
 
 use quorlock_protocol::Moment;
 use std::any::Any;
@@ -35,7 +35,7 @@ pub(crate) trait Machine: Any + Send + Sync {
     /// The runtime on which the process's tasks run.
     fn handle(&self) -> &Handle;
 
-    /// Whether a task of the process may run now. If not, the task is woken when it may.
+    /// Whether a task of the process may run now. If not, the task is woken when it may run.
     fn may_run(&self, context: &mut Context<'_>) -> bool;
 
     /// Reports that a task panicked.

@@ -1,15 +1,13 @@
 //! The background runtime and the results it delivers.
 //!
-//! This module owns the one tokio runtime of the process, the threads that drive it, the clock,
-//! timers, randomness and the handling of forks and panics. It knows nothing of nodes or locks.
-//! Every module above it starts its tasks here, and work that may block in `threads.rs`; nothing else may start a thread
-//! or a tokio task.
+//! This module owns the one tokio runtime of the process, the threads that drive it, the clock, timers, randomness and
+//! the handling of forks and panics. It knows nothing of nodes or locks. All modules above this one start their tasks
+//! here, and run work that may block with `threads.rs`; they must not start threads or tokio tasks in any other way.
 //!
-//! A task on the runtime is either an operation, whose result a caller waits for, or a service,
-//! which others rely on. Services, renewals and connections run before all operations, however many
-//! there are: see `executor.rs`. A panic ends an operation; a service is restarted: see [`serve`]. Foreign
-//! code (callbacks, wakers, subscribers) runs behind `panics.rs`. docs/architecture.md has the full
-//! rules.
+//! A task on the runtime is either an operation, whose result a caller waits for, or a service, which other tasks rely
+//! on. Services, renewals and connections run before all operations, however many operations there are: see
+//! `executor.rs`. A panic ends an operation; a service is restarted: see [`serve`]. Foreign code (callbacks, wakers,
+//! subscribers) runs behind `panics.rs`. docs/architecture.md has the full rules.
 //!
 //! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives
 //! the runtime), `priority.rs`, `pipeline.rs` (buffering of requests to write), `deadline.rs`,
@@ -49,9 +47,9 @@ use tokio::task::unconstrained;
 
 static EXECUTOR: PerProcess<Arc<Executor>> = PerProcess::new();
 
-/// The runtime that all clients of the process share. It starts on first use; if no thread can be
-/// started, the call fails and the next one tries again. It is independent of the caller's own
-/// runtime or event loop, so leases are renewed even while those stall.
+/// The runtime that all clients of the process share. The runtime starts on first use; if no thread can be started, the
+/// call fails, and the next call tries again. This runtime is independent of the caller's own runtime or event loop, so
+/// leases are renewed even while the caller's runtime or event loop stalls.
 fn executor() -> Result<&'static Arc<Executor>> {
     let executor = EXECUTOR.get_or_try_init(Executor::start);
     executor.map_err(|error| {
@@ -62,15 +60,15 @@ fn executor() -> Result<&'static Arc<Executor>> {
 /// The pause before a service that panicked is restarted.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
-/// Makes sure that a thread drives the runtime while the calling thread does not.
+/// Makes sure that some thread drives the runtime while the calling thread does not.
 fn need_driver() {
     if let Some(executor) = EXECUTOR.get() {
         executor.need_driver();
     }
 }
 
-/// Runs a task on the runtime, after services. Fails only if the runtime cannot start, which is impossible for a
-/// caller that itself runs on it.
+/// Runs a task on the runtime, after services. Fails only if the runtime cannot start. A caller that itself runs on the
+/// runtime cannot get this error.
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     #[cfg(test)]
     if let Some(machine) = machine::current() {
@@ -85,8 +83,8 @@ pub(crate) fn detach(task: impl Future<Output = ()> + Send + 'static) {
     spawn(task).expect("code that runs on the runtime has one");
 }
 
-/// Runs a task in the background, before all operations: a renewal depends on it. It must do little
-/// each time that it is polled. Must be called from code that runs on the runtime.
+/// Runs a task in the background, before all operations. For tasks that renewals depend on. Each poll of the task must
+/// do little work. Must be called from code that runs on the runtime.
 pub(crate) fn detach_urgent(task: impl Future<Output = ()> + Send + 'static) {
     #[cfg(test)]
     if let Some(machine) = machine::current() {
@@ -95,9 +93,9 @@ pub(crate) fn detach_urgent(task: impl Future<Output = ()> + Send + 'static) {
     drop(executor().expect("code that runs on the runtime has one").handle().spawn(task));
 }
 
-/// Runs a service in the background until it returns. If it panics, which is a bug in quorlock,
-/// `start` is called again after a pause; `start` must repair whatever the panic left half done.
-/// Must be called from code that runs on the runtime.
+/// Runs the service that `start` returns, in the background, until the service ends. If the service panics, which is a
+/// bug in quorlock, `start` is called again after a pause; `start` must repair whatever the panic left half done. Must
+/// be called from code that runs on the runtime.
 pub(crate) fn serve<F>(mut start: impl FnMut() -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -109,13 +107,14 @@ where
     });
 }
 
-/// Runs a future on the calling thread, which drives the runtime meanwhile. Fails if the runtime cannot start.
+/// Runs a future on the calling thread, which also drives the runtime until the future is done. Fails if the runtime
+/// cannot start.
 pub(crate) fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
     executor().map(|executor| executor.drive(future))
 }
 
-/// Starts a task on the calling thread and moves it to the runtime when it first has to wait. Its
-/// requests are thus sent without waking another thread. The task must not block.
+/// Starts a task on the calling thread, and moves the task to the runtime when it first has to wait. So the first
+/// requests of the task are sent without waking another thread. The task must not block.
 pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     #[cfg(test)]
     if let Some(machine) = machine::current() {
@@ -128,16 +127,16 @@ pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<(
 /// An operation in progress on quorlock's own runtime: a future that any executor can poll, or that
 /// a thread can wait for with [`Pending::block`].
 ///
-/// The operation runs whether or not it is polled. Dropping a pending acquire cancels it and undoes
-/// in the background whatever it left on the nodes. Any other operation runs to its end even if the
-/// `Pending` is dropped.
+/// The operation runs whether or not it is polled. Dropping a pending acquire cancels the acquire; quorlock then
+/// removes, in the background, everything that the acquire left on the nodes. Any other operation runs to its end even
+/// if the `Pending` is dropped.
 ///
-/// A `Pending` belongs to the process that created it; waiting for it in a forked child panics.
+/// A `Pending` belongs to the process that created it; waiting for the `Pending` in a forked child panics.
 #[must_use = "dropping an acquire cancels it"]
 #[derive(Debug)]
 pub struct Pending<T>(Owned<Receiving<T>>);
 
-/// The receiver of a result, counted as awaited for tests that move the clock.
+/// The receiver of a result. While `_awaited` exists, tests that move the clock count the operation as awaited.
 #[derive(Debug)]
 struct Receiving<T> {
     receiver: oneshot::Receiver<T>,
@@ -151,13 +150,14 @@ impl<T> Pending<T> {
         Self(Owned::new(Receiving { receiver, _awaited: Awaited::begin(), deliver: |_| () }))
     }
 
-    /// Like [`Pending::new`], for a result that may take for ever: tests that move the clock while
-    /// callers wait do not count it.
+    /// Like [`Pending::new`], for an operation that may never end. Tests that move the clock while callers wait do not
+    /// count this operation as awaited.
     pub(crate) fn open_ended(receiver: oneshot::Receiver<T>) -> Self {
         Self(Owned::new(Receiving { receiver, _awaited: None, deliver: |_| () }))
     }
 
-    /// Calls `deliver` with the result when the caller gets it, and not if the caller never does.
+    /// Makes this `Pending` call `deliver` with the result just before the caller gets the result. If the caller never
+    /// gets the result, `deliver` is not called.
     pub(crate) fn delivered_by(mut self, deliver: fn(&mut T)) -> Self {
         if let Some(receiving) = self.0.get_mut() {
             receiving.deliver = deliver;
@@ -171,9 +171,9 @@ impl<T> Pending<T> {
         Self::open_ended(receiver)
     }
 
-    /// Calls `then` with the result, once. `then` runs on the thread that drives quorlock's runtime
-    /// or, if the result is already available, on the calling thread. It must not block.
-    /// [`Operation::cancel`] drops both the operation and `then`. Intended for language bindings.
+    /// Calls `then` once with the result. `then` runs on the thread that drives quorlock's runtime. If the result is
+    /// already available, `then` may run on the calling thread instead, before this method returns. `then` must not
+    /// block. [`Operation::cancel`] drops both the operation and `then`. Intended for language bindings.
     ///
     /// A panic in `then` is reported by the panic hook and has no other effect.
     pub fn on_ready(mut self, then: impl FnOnce(T) + Send + 'static) -> Operation
@@ -197,12 +197,12 @@ impl<T> Pending<T> {
         Operation(Owned::new(Mutex::new(task)))
     }
 
-    /// Blocks the calling thread until the operation is done, and returns its result. Must not be called on a thread
-    /// of an async executor, which it would block.
+    /// Blocks the calling thread until the operation is done, and returns its result. Must not be called on a thread of
+    /// an async executor, because it would block that thread.
     ///
     /// # Panics
     ///
-    /// If the operation panicked, or if it was started before this process was forked.
+    /// If the operation panicked, or if it was started in a parent process before the fork.
     pub fn block(mut self) -> T {
         loop {
             if let Some(value) = self.block_for(Duration::MAX) {
@@ -211,8 +211,8 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Like [`block`](Self::block), but for at most `timeout`. Returns `None` if the operation is not done by then, and may
-    /// be called again. An acquire limits its own time: see [`Lock::wait`](crate::Lock::wait).
+    /// Like [`block`](Self::block), but for at most `timeout`. Returns `None` if the operation is not done by then; the
+    /// method may then be called again. An acquire limits its own time: see [`Lock::wait`](crate::Lock::wait).
     #[must_use = "the result of an acquire is a lease, and dropping it releases it"]
     pub fn block_for(&mut self, timeout: Duration) -> Option<T> {
         if let Some(value) = self.now() {
@@ -223,7 +223,7 @@ impl<T> Pending<T> {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
         };
-        // tokio does not allow driving a runtime from within another one.
+        // tokio does not allow a thread to drive a runtime from within another runtime.
         if let Some(executor) = EXECUTOR.get()
             && Handle::try_current().is_err()
         {
@@ -234,7 +234,8 @@ impl<T> Pending<T> {
                 if done.is_some() || left().is_zero() {
                     return done;
                 }
-                // One caller that drives is enough. The others would only wake up after every turn.
+                // One caller that drives is enough, so this thread sleeps. Otherwise it would wake up after every turn
+                // for no reason.
                 let waker = unpark_this_thread();
                 if let Some(sleep) = executor.sleep(&waker)
                     && let Some(value) = self.park(left(), &waker, || sleep.is_over())
@@ -270,14 +271,14 @@ impl<T> Pending<T> {
                 deliver(&mut value);
                 Poll::Ready(value)
             }
-            // The task ended without a result: it panicked, and tokio has reported that.
+            // The task ended without a result: it panicked, and the panic hook has reported the panic.
             Poll::Ready(Err(_)) => panic!("a quorlock task panicked; see the message before"),
             Poll::Pending => Poll::Pending,
         }
     }
 
-    /// Waits while other threads drive the runtime, until `is_over` returns `true`. `waker` unparks
-    /// this thread.
+    /// Waits for the result while other threads drive the runtime. Returns `None` after `timeout`, or when `is_over`
+    /// returns `true`. `waker` unparks this thread.
     fn park(&mut self, timeout: Duration, waker: &Waker, is_over: impl Fn() -> bool) -> Option<T> {
         let deadline = Instant::now().checked_add(timeout);
         let mut context = Context::from_waker(waker);
@@ -298,13 +299,13 @@ impl<T> Pending<T> {
     }
 }
 
-/// An operation whose result is delivered to a callback. Dropping it does not cancel anything.
+/// An operation whose result is delivered to a callback. Dropping an `Operation` does not cancel anything.
 #[derive(Debug)]
 pub struct Operation(Owned<Mutex<Option<Task<()>>>>);
 
 impl Operation {
-    /// Cancels the callback and drops the operation as if its [`Pending`] were dropped. Does
-    /// nothing if the callback has already run.
+    /// Cancels the callback, and drops the operation in the same way as dropping its [`Pending`]. Does nothing if the
+    /// callback has already run.
     pub fn cancel(&self) {
         drop(self.take());
     }

@@ -1,8 +1,9 @@
-//! The mutex of the code above the runtime. Builds with debug assertions check the rules of docs/architecture.md.
+//! The mutex for the modules `lock`, `client` and `memory`. In builds with debug assertions, this mutex checks that its
+//! users follow the rules in docs/architecture.md.
 //!
-//! A thread that holds one must not lock another one, and must not run foreign code: `panics.rs` checks that with
-//! [`assert_none_held`]. The guard is not `Send`, so a task cannot hold it across an `await`. `drivers.rs` and
-//! `pipeline.rs` use `sync.rs` instead, for the loom model checker.
+//! A thread that holds one of these mutexes must not lock another one, and must not run foreign code: `panics.rs`
+//! checks the second rule with [`assert_none_held`]. The guard is not `Send`, so a task cannot hold it across an
+//! `await`. `drivers.rs` and `pipeline.rs` use `sync.rs` instead, for the loom model checker.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -10,18 +11,18 @@ use std::sync::{self, PoisonError};
 use std::thread;
 
 thread_local! {
-    /// The number of guards of this thread. Counted in builds with debug assertions only.
+    /// The number of guards that this thread holds. Counted in builds with debug assertions only.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A mutex that ignores poisoning: no code panics between two updates that belong together.
+/// A mutex that ignores poisoning. This is safe because no code panics between two updates that belong together.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
-/// The access to what a [`Mutex`] protects. Dropping it unlocks the mutex.
+/// A guard that gives access to the value of a [`Mutex`]. Dropping the guard unlocks the mutex.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
-    // Unlocked before it is counted as such.
+    // Declared first, so that dropping the guard unlocks the mutex before `_held` lowers the count.
     guard: sync::MutexGuard<'a, T>,
     _held: Held,
 }
@@ -38,7 +39,7 @@ impl<T> Mutex<T> {
     ///
     /// # Panics
     ///
-    /// With debug assertions, if this thread holds a mutex already.
+    /// In builds with debug assertions, if this thread already holds a mutex of this type.
     #[track_caller]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         assert_none_held("locks another one");
@@ -64,7 +65,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 impl Held {
     fn count() -> Self {
         if cfg!(debug_assertions) {
-            // Fails while the thread ends, when nothing is checked any more.
+            // This fails while the thread is ending. In that case, the check is off.
             let _ = HELD.try_with(|held| held.set(held.get() + 1));
         }
         Self(())
@@ -79,7 +80,8 @@ impl Drop for Held {
     }
 }
 
-/// With debug assertions, panics if this thread holds a mutex and does `what`.
+/// Panics in builds with debug assertions if this thread holds a mutex of this type. `what` is the part of the message
+/// that says what the thread is doing.
 #[track_caller]
 pub(crate) fn assert_none_held(what: &str) {
     if cfg!(debug_assertions) && !thread::panicking() {
@@ -108,7 +110,7 @@ mod tests {
                 OTHER.lock().max(*guard)
             });
             assert!(shadowed.is_err());
-            // One after the other.
+            // Locking one mutex after unlocking the other is allowed.
             assert_eq!(*ONE.lock(), 1);
             assert_eq!(*OTHER.lock(), 2);
         }

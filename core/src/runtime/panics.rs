@@ -1,10 +1,9 @@
-//! Contains panics.
+//! Catches panics, so that a panic ends only the code that panics.
 //!
-//! Code that is not quorlock's may panic: callbacks, wakers of other executors, `tracing`
-//! subscribers, wake-up functions of language bindings. So may quorlock's own code, because of a
-//! bug. The panic hook reports the panic, but it must not end a task that serves other leases.
-//! docs/architecture.md lists where each kind of panic is caught. Called by every module that runs
-//! foreign code, and by `runtime::serve`.
+//! Foreign code may panic: callbacks, wakers of other executors, `tracing` subscribers, wake-up functions of language
+//! bindings. quorlock's own code may panic, too, because of a bug. The panic hook reports every panic, but a panic must
+//! not end a task that also serves other leases. docs/architecture.md lists where each kind of panic is caught. Called
+//! by every module that runs foreign code, and by `runtime::serve`.
 
 use crate::runtime::mutex::assert_none_held;
 use futures_util::future::FutureExt;
@@ -14,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// Calls code that may panic. Returns `None` if it did.
+/// Calls code that may panic. Returns `None` if it panicked.
 ///
 /// The caller must not hold a mutex: foreign code may call back into quorlock.
 #[track_caller]
@@ -23,12 +22,12 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
 }
 
-/// Awaits a future that may panic. Returns `None` if it did.
+/// Awaits a future that may panic. Returns `None` if it panicked.
 pub(crate) async fn contained<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.map_err(discard).ok()
 }
 
-/// Wraps a waker of a foreign executor, and contains its panics.
+/// Wraps a waker of a foreign executor, and contains the panics of that waker.
 pub(crate) fn containing(waker: &Waker) -> Waker {
     Waker::from(Arc::new(Containing(waker.clone())))
 }

@@ -1,25 +1,24 @@
 //! The requests that are queued on a connection until they are written.
 //!
-//! Any thread may queue requests and write them. Every request is written exactly once, in the
-//! order in which it was queued, and none is left behind:
+//! Any thread may queue requests and write them. The requests are written in the order in which they were queued, each
+//! of them exactly once, and none stays in the queue:
 //!
-//! - All state is behind one mutex, so all changes have one order, and there is no memory ordering
-//!   to choose. `bytes` and `recipients` grow in one step, so answers arrive in the order of the
-//!   bytes.
-//! - `is_held_back` is set by a thread that queues a request when no flush is due. That thread then
-//!   flushes immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only
-//!   [`flush`] clears the flag, with the mutex held and before it reads `bytes`. So a thread that
-//!   finds it set has queued its bytes before that read.
-//! - `is_writing` lets one thread write at a time. It is cleared, with the mutex held, only when
-//!   `bytes` is empty or the connection is broken. So a thread that finds it set has queued its
-//!   bytes before the writer's last read.
-//! - The writer takes `bytes` out and writes them without the mutex. Bytes that the socket did not
-//!   accept go back in front of those that other threads have queued meanwhile.
+//! - All state is behind one mutex, so all changes have one order, and no memory ordering has to be chosen. `bytes` and
+//!   `recipients` grow in one step, so answers arrive in the order of the bytes.
+//! - `is_held_back` is set by a thread that queues a request when no flush is due. That thread then flushes
+//!   immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only [`flush`] clears the flag,
+//!   with the mutex held and before it reads `bytes`. So a thread that finds the flag set has queued its bytes before
+//!   that read, and these bytes will be written.
+//! - `is_writing` lets one thread write at a time. This flag is cleared, with the mutex held, only when `bytes` is
+//!   empty or the connection is broken. So a thread that finds `is_writing` set has queued its bytes before the
+//!   writer's last read of `bytes`.
+//! - The writer takes `bytes` out and writes them without the mutex. Bytes that the socket did not accept go back to
+//!   the front of `bytes`, before the bytes that other threads have queued meanwhile.
 //!
-//! `interleavings/writing.rs` checks this in every order of events, up to a bound.
+//! `interleavings/writing.rs` checks these claims in every order of events, up to a bound.
 //!
-//! This module owns the queue and the order of writes. It must not block, and must not hold the
-//! mutex while it writes. `transport/connection.rs` implements [`Pipelined`] and calls it.
+//! This module owns the queue and the order of writes. It must not block, and must not hold the mutex while it writes.
+//! `transport/connection.rs` implements [`Pipelined`] and calls this module.
 
 use super::sync::{Mutex, MutexGuard, lock, thread_local};
 use std::cell::RefCell;
@@ -52,8 +51,8 @@ pub(crate) type OnBroken = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Pipeline<R> {
     out: Mutex<PipelineState<R>>,
-    /// With more requests in flight than this, new ones wait until the runtime flushes. Requests of
-    /// many callers then go out in one write, which saves more than the delay costs.
+    /// If more requests than this are in flight, new requests wait until the runtime flushes. Requests of many callers
+    /// then go out in one write, which saves more than the delay costs.
     immediate_limit: usize,
 }
 
@@ -62,7 +61,7 @@ pub(crate) struct PipelineState<R> {
     pub(crate) bytes: Vec<u8>,
     /// The recipients of the answers to all requests that were written or are in `bytes`, in order.
     pub(crate) recipients: VecDeque<R>,
-    /// Whether a thread writes, or a task will continue when the socket accepts more bytes.
+    /// Whether a thread is writing, or a task will continue to write when the socket accepts more bytes.
     is_writing: bool,
     /// Whether a flush is due soon.
     is_held_back: bool,
@@ -108,7 +107,7 @@ impl<R> Pipeline<R> {
 }
 
 impl<R> PipelineState<R> {
-    /// Whether no thread writes or is about to.
+    /// Whether no thread writes or is about to write.
     #[cfg(test)]
     #[allow(dead_code, reason = "for the tests that compile this file a second time")]
     pub(crate) fn is_idle(&self) -> bool {
@@ -116,7 +115,7 @@ impl<R> PipelineState<R> {
     }
 }
 
-/// Runs `work`, and writes the requests that this thread queues within it at the end: one write per
+/// Runs `work`, and afterwards writes all requests that this thread queued during `work`, with one write per
 /// connection.
 pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
     struct FlushAll(bool);
@@ -139,7 +138,7 @@ pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Queues a request on a connection, which must not be closed, and writes it now or soon.
+/// Queues a request on a connection, and writes the request now or soon. The connection must not be closed.
 pub(crate) fn put<C: Pipelined>(
     connection: &Arc<C>,
     mut out: StateGuard<'_, C>,
@@ -159,7 +158,7 @@ pub(crate) fn put<C: Pipelined>(
     }
 }
 
-/// Postpones the flush to the end of [`together`]. Returns `false` outside of it.
+/// Postpones the flush to the end of [`together`]. Returns `false` if this thread is not within [`together`].
 fn hold_back<C: Pipelined>(connection: &Arc<C>) -> bool {
     let is_held_back = HELD_BACK.try_with(|held_back| match &mut *held_back.borrow_mut() {
         Some(connections) => {
@@ -171,7 +170,7 @@ fn hold_back<C: Pipelined>(connection: &Arc<C>) -> bool {
     is_held_back.unwrap_or(false)
 }
 
-/// Writes the queued bytes, or leaves the rest to a task if the socket does not accept all of them.
+/// Writes the queued bytes. If the socket does not accept all of them, leaves the rest to a task.
 pub(crate) fn flush<C: Pipelined>(connection: &Arc<C>, mut out: StateGuard<'_, C>) {
     out.is_held_back = false;
     if connection.is_encrypted() || out.is_writing {
@@ -193,8 +192,8 @@ pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
     write(connection, out)
 }
 
-/// Writes everything, including what other threads queue meanwhile, since they do not wait for the
-/// writer. Returns `false` if the socket did not accept all of it.
+/// Writes all queued bytes, including those that other threads queue meanwhile, because these threads rely on this
+/// writer. Returns `false` if the socket did not accept all bytes.
 fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> bool {
     let mut bytes = Vec::new();
     while !out.bytes.is_empty() {
@@ -214,7 +213,7 @@ fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> boo
                 out.bytes.clear();
             }
         }
-        // Bytes that others have queued go behind those that are left.
+        // Bytes that other threads have queued meanwhile go behind the bytes that are left.
         bytes.append(&mut out.bytes);
         std::mem::swap(&mut bytes, &mut out.bytes);
     }

@@ -1,17 +1,17 @@
 //! The scheduling priority of a thread. Called by `executor.rs`.
 //!
-//! A thread of low priority must not do work that others wait for: on a busy machine it may stall
-//! for seconds while it drives the runtime or writes to a connection.
+//! A thread of low priority must not do work that other threads wait for: on a busy machine, the scheduler may stop the
+//! thread for seconds while it drives the runtime or writes to a connection.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// The time for which a thread reuses the priority that it has read. Another thread may change the
+/// How long a thread reuses the priority that it has read. The limit is short because another thread may change the
 /// priority at any time.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// A priority on the scale of the system's scheduler; a smaller value runs first. Priorities above
-/// the default are treated as the default, 0.
+/// A priority on the scale of the system's scheduler; a smaller value runs first. A priority above the default counts
+/// as the default, which is 0.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Priority(pub(crate) u8);
 
@@ -21,8 +21,8 @@ pub(crate) struct Priority(pub(crate) u8);
 const IDLE: u8 = u8::MAX;
 
 impl Priority {
-    /// The priority of the calling thread, at most 100 ms old. It is the default priority where the
-    /// system does not report one.
+    /// The priority of the calling thread, read at most 100 ms ago; the default priority if the system does not report
+    /// one.
     pub(crate) fn of_this_thread() -> Self {
         thread_local! {
             static FOUND: Cell<Option<(Instant, Priority)>> = const { Cell::new(None) };
@@ -36,13 +36,14 @@ impl Priority {
                 priority
             }
         });
-        // A thread that is ending has no thread-local values any more.
+        // A thread that is ending has lost its thread-local values.
         found.unwrap_or_else(|_| Self::read())
     }
 
     /// Reads the priority of the calling thread from the system.
     pub(crate) fn read() -> Self {
-        // `sched_getscheduler` has no safe wrapper, and pthread_getschedparam may be out of date.
+        // Read from /proc, because `sched_getscheduler` has no safe wrapper, and the result of `pthread_getschedparam`
+        // may be out of date.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(priority) = read_stat().as_deref().and_then(parse) {
             return priority;
@@ -54,7 +55,7 @@ impl Priority {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn read_stat() -> Option<String> {
     use std::io::Read;
-    // The buffer is larger than the line can be.
+    // The buffer is larger than the longest possible line.
     let mut bytes = [0; 2048];
     let mut file = std::fs::File::open("/proc/thread-self/stat").ok()?;
     let length = file.read(&mut bytes).ok()?;
@@ -75,8 +76,8 @@ fn parse(stat: &str) -> Option<Priority> {
     let nice = nice.max(0).unsigned_abs();
     Some(Priority(match policy {
         IDLE_POLICY => IDLE,
-        // The scheduler puts a batch thread behind others when it wakes up, so its priority counts
-        // as one step lower.
+        // When a batch thread wakes up, the scheduler puts it behind other threads, so its priority counts as one step
+        // lower.
         BATCH => nice + 1,
         _ => nice,
     }))

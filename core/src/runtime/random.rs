@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorCode, Result};
 /// suggests.
 pub(crate) const TOKEN_BYTES: usize = 20;
 
-/// The random bytes of a new token. Every round uses new ones. Fails if the operating system returns
-/// none.
+/// Returns the random bytes of a new token. Every round uses a new token. Fails if the operating system provides no
+/// random bytes.
 pub(crate) fn random_token() -> Result<[u8; TOKEN_BYTES]> {
     let mut bytes = [0; TOKEN_BYTES];
     fill(&mut bytes).map_err(|error| {
@@ -19,13 +19,14 @@ pub(crate) fn random_token() -> Result<[u8; TOKEN_BYTES]> {
     Ok(bytes)
 }
 
-/// A random number for delays; 0 if the operating system returns none.
+/// A random number for delays; 0 if the operating system provides no random bytes.
 pub(crate) fn random() -> u32 {
     let mut bytes = [0; 4];
     fill(&mut bytes).map_or(0, |()| u32::from_ne_bytes(bytes))
 }
 
-/// A random factor from 0.5 to 1, so that clients do not reconnect at the same time.
+/// A random factor from 0.5 to 1 for intervals, so that clients do not all act at the same time, for example when they
+/// reconnect.
 pub(crate) fn jitter() -> f64 {
     0.5 + 0.5 * f64::from(random()) / f64::from(u32::MAX)
 }

@@ -1,13 +1,12 @@
-//! The synchronization primitives of `drivers.rs` and `pipeline.rs`, and of nothing else. The tests
-//! in `interleavings/` compile these two files a second time with the primitives of the loom model
-//! checker.
+//! The synchronization primitives for `drivers.rs` and `pipeline.rs` only. The tests in `interleavings/` compile these
+//! two files a second time with the primitives of the loom model checker.
 
 use std::sync::PoisonError;
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread_local;
 use std::time::Duration;
 
-/// Locks, and ignores poisoning: no code panics between two updates that belong together.
+/// Locks a mutex, and ignores poisoning. This is safe because no code panics between two updates that belong together.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Threads for work that may block: looking up a host, reading files. Such work must not run on the runtime, where it would
-//! delay renewals. Called by `config` and `transport`.
+//! Threads for work that may block, such as looking up a host or reading files. Such work must not run on the runtime,
+//! because it would delay renewals. Called by `config` and `transport`.
 
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use std::future::Future;
@@ -8,14 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// After this time, the work may never end, so the next caller begins it again.
+/// Work that takes longer than this may never end, so the next caller starts it again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The result of work that several callers wait for; `None` if the work panicked.
 pub(crate) type Common<T> = Shared<BoxFuture<'static, Option<T>>>;
 
-/// Work that may hang for long after its callers have given up. Those that come while it is under way wait for the same
-/// result, so that it costs few threads, however often it is wanted.
+/// Work that may keep hanging long after its callers have stopped waiting. Callers that come while the work is under
+/// way share its result, so the work occupies few threads however many callers there are.
 pub(crate) struct OneAtATime<T: Clone>(Option<(Instant, Common<T>)>);
 
 impl<T: Clone> Default for OneAtATime<T> {
@@ -25,7 +25,8 @@ impl<T: Clone> Default for OneAtATime<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
-    /// Returns the result of the work under way, or else begins it as [`on_thread`] does.
+    /// Returns a future for the result of the work that is under way. If no work is under way, first starts `work` with
+    /// [`on_thread`].
     pub(crate) fn run(
         &mut self,
         name: &str,
@@ -48,8 +49,8 @@ impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
     }
 }
 
-/// Runs `work` on a thread of its own. Returns its result when it has ended; `None` if it panicked. Fails if no thread can
-/// be started. That is not a blocking thread of tokio, because tokio panics then.
+/// Runs `work` on a new thread. The future returns the result of `work`, or `None` if `work` panicked. Fails if no
+/// thread can be started. Does not use tokio's blocking threads, because tokio panics if it cannot start one.
 pub(crate) fn on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -1,8 +1,8 @@
-//! Timers: `sleep` and `timeout` for all tasks of this crate. Unlike the clock in `clock.rs`, they
-//! may stand still while the machine is suspended.
+//! Timers: `sleep` and `timeout` for all tasks of this crate. Unlike the clock in `clock.rs`, timers may stand still
+//! while the machine is suspended.
 //!
-//! For tests of users, timers can follow the clock when it is moved ahead: see [`follow_clock`].
-//! Only `client/test_nodes.rs` uses that. Otherwise it costs one load of a flag for each `sleep`.
+//! In the tests that users of quorlock write, timers can follow the clock when it is moved ahead: see [`follow_clock`].
+//! Only `client/test_nodes.rs` turns this on. While this is off, the only cost is that each `sleep` reads one flag.
 
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
@@ -18,13 +18,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// The time limit has passed.
+/// The error of [`timeout`]: the time limit has passed.
 #[derive(Debug)]
 pub(crate) struct Elapsed;
 
-/// Sleeps on the machine's own clock, which may stand still while the machine is suspended.
+/// Sleeps for `duration` by a clock that may stand still while the machine is suspended.
 ///
-/// If `duration` is zero, it only lets other tasks run. Otherwise the resolution is 1 ms, so it may sleep up to 1 ms
+/// If `duration` is zero, only lets other tasks run. Otherwise the resolution is 1 ms, so the sleep may last up to 1 ms
 /// longer.
 pub(crate) async fn sleep(duration: Duration) {
     #[cfg(test)]
@@ -32,7 +32,7 @@ pub(crate) async fn sleep(duration: Duration) {
         return sleep_on(&*machine, duration).await;
     }
     if follows_clock() {
-        // Boxed, so that this future stays small in programs that are no tests.
+        // Boxed, so that the future of `sleep` stays small in programs other than tests.
         return Box::pin(sleep_until(clock::now().plus(duration))).await;
     }
     if duration.is_zero() {
@@ -101,7 +101,8 @@ async fn sleep_until(until: Moment) {
     let followers = followers();
     let _due = Due::add(followers, until);
     loop {
-        // Listen before reading the clock, so that a move in between is noticed.
+        // Must start to listen before reading the clock: otherwise, a move of the clock after the read would go
+        // unnoticed.
         let moved = followers.moved.notified();
         let left = until.since(clock::now());
         if left.is_zero() {
@@ -115,7 +116,7 @@ async fn sleep_until(until: Moment) {
     }
 }
 
-/// Lists one timer in `Followers::due` while it exists.
+/// Lists one timer in `Followers::due` while this value exists.
 struct Due {
     followers: &'static Followers,
     key: (Moment, usize),
@@ -157,7 +158,7 @@ pub(crate) fn wake_followers() {
 pub(crate) async fn settle() {
     /// The longest chain of tasks that wake one another between two timers.
     const CHAIN: usize = 16;
-    /// The number of tasks that tokio polls at least before it returns to a task that yields.
+    /// The minimum number of tasks that tokio polls before it returns to a task that has yielded.
     const POLLS: usize = 61;
     let tasks = Handle::current().metrics().num_alive_tasks();
     for _ in 0..CHAIN * (1 + tasks / POLLS) {
@@ -165,7 +166,8 @@ pub(crate) async fn settle() {
     }
 }
 
-/// Counts an operation that a caller waits for while it exists, if timers follow the clock.
+/// While this value exists, `Followers::awaited` counts one operation that a caller waits for. Created only if timers
+/// follow the clock.
 #[derive(Debug)]
 pub(crate) struct Awaited(());
 

@@ -1,13 +1,13 @@
 //! Every `tracing` event and span of quorlock, with its level, target, name and fields. No other
 //! module uses `tracing` to report anything.
 //!
-//! Names, targets and fields are part of the public interface. None of them contains a password or
-//! a token: anyone who has a token can release the lock. A node is named by its address. The field
-//! `holder` is the name of a lease's holder: of the lease itself or, where an acquire waits or fails,
-//! of the one that blocks it. The field `mode` is there if an acquire is for shared mode.
+//! Names, targets and fields are part of the public interface. None of them contains a password or a token: anyone who
+//! has a token can release the lock. A node is named by its address. The field `holder` is the name of a holder: the
+//! holder of the lease that the event is about or, if an acquire waits or fails, the holder that blocks the acquire. An
+//! event about an acquire has the field `mode` if the acquire locks a resource in shared mode.
 //!
-//! Waiting is not an error, so contention is reported at DEBUG at most. The exception is a thread
-//! or task that waits for a lock it holds itself, which is reported as a warning.
+//! Waiting is not an error, so contention is reported at DEBUG at most. The exception is a thread or task that waits
+//! for a lock that it holds itself: this is reported at WARN.
 
 use crate::config::mode::{Mode, Modes};
 use crate::config::quoted::shortened;
@@ -47,7 +47,7 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// Displays the modes of resources in their order, or the mode of all of them.
+/// Displays the mode of each resource, in the order of the resources, or only `shared` if all resources are shared.
 struct ModeNames<'a>(&'a Resources, &'a Modes);
 
 impl fmt::Display for ModeNames<'_> {
@@ -102,7 +102,7 @@ fn named(holder: &str) -> Option<&str> {
     Some(holder).filter(|name| !name.is_empty())
 }
 
-/// Opens the span of an acquire, as a child of the caller's span. It lasts until the acquire ends.
+/// Opens the span of an acquire, as a child of the caller's span. The span lasts until the acquire ends.
 pub(crate) fn acquiring(resources: &Resources, modes: &Modes) -> AcquireSpan {
     let span = panics::contain(|| {
         info_span!(
@@ -138,7 +138,8 @@ pub(crate) fn acquired(
     });
 }
 
-/// Reports that an acquire failed with this error; `None` if its caller cancelled it.
+/// Reports that an acquire ended without a lease: it failed with `error`, or its caller cancelled it if `error` is
+/// `None`.
 pub(crate) fn not_acquired(
     span: &AcquireSpan,
     (resources, modes): (&Resources, &Modes),
@@ -175,7 +176,7 @@ pub(crate) fn round_lost(resources: &Resources, loss: Loss) {
     );
 }
 
-/// Reports that an acquire starts to wait for another holder, by its name if that is known.
+/// Reports that an acquire starts to wait for other holders or waiters. `holder` is the holder's name, if it is known.
 pub(crate) fn waits(resources: &Resources, modes: &Modes, holder: Option<&str>) {
     event!(
         name: "waiting.begun", target: WAITING, Level::DEBUG,
@@ -183,8 +184,8 @@ pub(crate) fn waits(resources: &Resources, modes: &Modes, holder: Option<&str>) 
     );
 }
 
-/// Reports that a thread or task waits for a resource that it holds itself, with a lease of this
-/// fence.
+/// Reports that a thread or task waits for a resource that it holds itself. `fence` is the fence of the lease that it
+/// holds.
 pub(crate) fn reentrant(resources: &Resources, fence: u64) {
     event!(
         name: "acquire.reentrant", target: ACQUIRE, Level::WARN,
@@ -274,7 +275,7 @@ pub(crate) fn dropped(resources: &Resources, fence: u64, holder: &str) {
     );
 }
 
-/// Reports that another client uses a larger limit for a semaphore than this one.
+/// Reports that another client uses a larger limit for a semaphore than this client does.
 pub(crate) fn limits_differ(resources: &Resources, limit: u32, known: u32) {
     event!(
         name: "semaphore.limits_differ", target: LEASE, Level::WARN,
@@ -291,7 +292,8 @@ pub(crate) fn detached(resources: &Resources, (fence, holder): (u64, &str)) {
     );
 }
 
-/// Reports that a candidate was elected. `is_successor`: the leader before it has handed the lease over.
+/// Reports that a candidate was elected. `is_successor` is `true` if the previous leader handed its lease over to the
+/// candidate.
 pub(crate) fn elected(resources: &Resources, (fence, holder): (u64, &str), is_successor: bool) {
     let outcome = if is_successor { "handed_over" } else { "acquired" };
     event!(
@@ -300,7 +302,8 @@ pub(crate) fn elected(resources: &Resources, (fence, holder): (u64, &str), is_su
     );
 }
 
-/// Reports that too few nodes can vote on a leader. `trouble` is `true` if this was reported already.
+/// Reports that a candidate cannot be elected because too few nodes can vote. `trouble` is `true` if this was already
+/// reported.
 pub(crate) fn no_election(resources: &Resources, error: &Error, trouble: bool) {
     if trouble {
         event!(
@@ -315,7 +318,8 @@ pub(crate) fn no_election(resources: &Resources, error: &Error, trouble: bool) {
     }
 }
 
-/// Reports that a leader has handed its lease over to a successor. `taken`: whether that has adopted it.
+/// Reports that a leader has handed its lease over to a successor. `taken` is `true` if the successor has adopted the
+/// lease.
 pub(crate) fn handed_over(
     resources: &Resources,
     (fence, holder): (u64, &str),
@@ -336,8 +340,8 @@ pub(crate) fn handed_over(
     }
 }
 
-/// Reports that a lease was released while it was valid. `confirmed`: whether a majority has
-/// confirmed the release.
+/// Reports that a lease was released while it was valid. `confirmed` is `true` if a majority of the nodes has confirmed
+/// the release.
 pub(crate) fn released(resources: &Resources, (fence, holder): (u64, &str), confirmed: bool) {
     event!(
         name: "lease.released", target: LEASE, Level::DEBUG,
@@ -350,7 +354,8 @@ pub(crate) fn connected(node: &str) {
     event!(name: "node.connected", target: NODE, Level::DEBUG, node, "node connected");
 }
 
-/// Reports that a connection broke. If reconnecting succeeds immediately, no `down` follows.
+/// Reports that a connection broke, or was replaced because the node did not answer. If reconnecting succeeds
+/// immediately, no event `node.down` follows.
 pub(crate) fn disconnected(node: &str) {
     event!(name: "node.disconnected", target: NODE, Level::DEBUG, node, "node disconnected");
 }

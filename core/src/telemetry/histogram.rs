@@ -1,10 +1,10 @@
-//! Latency histograms with fixed buckets. Any thread may add to one; adding does not block.
+//! Latency histograms with fixed buckets. Any thread may add a duration to a histogram; adding does not block.
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The upper bounds of the buckets in seconds: steps of 1, 2 and 5.
+/// The upper bounds of the buckets, in seconds, in a 1-2-5 sequence.
 const BOUNDS: [f64; 20] = [
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
     2.0, 5.0, 10.0, 20.0, 50.0, 100.0,
@@ -18,10 +18,10 @@ pub struct Histogram {
     pub count: u64,
     /// The sum of the durations, in seconds.
     pub sum: f64,
-    /// The upper bound of each bucket but the last, in seconds. The same for all histograms.
+    /// The upper bound of each bucket except the last, in seconds. All histograms have the same bounds.
     pub bounds: &'static [f64],
-    /// The number of durations in each bucket: those above the previous bucket's bound and up to
-    /// its own. The last bucket has no upper bound.
+    /// The number of durations in each bucket. A bucket counts durations above the bound of the previous bucket, up to
+    /// and including its own bound. The last bucket has no upper bound.
     pub counts: Vec<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Timings {
         let seconds = took.as_secs_f64();
         let bucket = BOUNDS.partition_point(|bound| *bound < seconds);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        // An overflow would take five hundred years of recorded time.
+        // The sum overflows only after more than five hundred years of recorded durations.
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! The statistics as metrics: names, help texts and labels, defined once for the exporters of all
-//! languages. Counts nothing itself: see `stats.rs`.
+//! The statistics as metrics: names, help texts and labels, defined once for the exporters of all languages. This
+//! module counts nothing itself: see `stats.rs`.
 
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::stats::{NodeState, NodeStats, Stats};
@@ -10,14 +10,13 @@ use std::fmt::{self, Display, Write};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Family {
-    /// The name by Prometheus conventions, without the `_total` suffix of counters.
+    /// The name, following Prometheus conventions, without the `_total` suffix of counters.
     pub name: &'static str,
     /// The kind of metric.
     pub kind: Kind,
     /// The help text.
     pub help: &'static str,
-    /// The samples. A per-node counter by outcome has no samples for outcomes that have not
-    /// occurred.
+    /// The samples. A counter of requests by outcome has no samples for outcomes that have not occurred at a node.
     pub samples: Vec<Sample>,
 }
 
@@ -92,7 +91,7 @@ impl Stats {
             let nodes = self.nodes.iter();
             nodes.map(|node| Sample { labels: label(node), value: value(node) }).collect()
         };
-        // A client that is not in use has no connections, which must not look like an outage.
+        // Skip the nodes of a client that is not in use: they are not connected, which must not look like an outage.
         let in_use = |node: &&NodeStats| !matches!(node.state, NodeState::Idle | NodeState::Closed);
         let up = self.nodes.iter().filter(in_use).map(|node| Sample {
             labels: label(node),

@@ -1,9 +1,9 @@
-//! The `tracing` events as records, for language bindings to pass on. A Rust program installs its
-//! own `tracing` subscriber instead and never calls this.
+//! The `tracing` events as records, which language bindings pass on to their language. A Rust program installs its own
+//! `tracing` subscriber instead, and never calls this module.
 //!
-//! An event must not wait for the other language, because the thread that reports it also renews
-//! leases. So records go into a bounded queue, which the binding empties. This module owns these
-//! queues and the subscriber that fills them.
+//! Reporting an event must not wait for the other language, because the thread that reports the event also renews
+//! leases. So records go into a bounded queue, which the binding empties. This module owns these queues and the
+//! subscriber that fills them.
 
 use crate::runtime::fork::PerProcess;
 use crate::runtime::panics;
@@ -19,14 +19,14 @@ use tracing::span::{Attributes, Id};
 use tracing::subscriber::{self, Interest};
 use tracing::{Event, Level, Metadata, Subscriber, callsite};
 
-/// The targets of the events, by which a [`Listener`] sets its levels.
+/// The targets of the events. A [`Listener`] has one level for each of them.
 pub const TARGETS: [&str; 5] =
     [events::ACQUIRE, events::ELECTION, events::LEASE, events::NODE, events::WAITING];
 
 /// The target of the record that reports dropped records.
 const DROPPED: &str = "quorlock";
 
-/// The maximum number of records in a queue; further ones are dropped and counted.
+/// The maximum number of records in a queue; further records are dropped and counted.
 const CAPACITY: usize = 4096;
 
 /// For each target, the highest level that any listener wants: 0 for nothing, 1 for errors, up to 5
@@ -39,7 +39,7 @@ static LISTENERS: PerProcess<Mutex<Vec<Weak<Listener>>>> = PerProcess::new();
 pub struct Listener {
     levels: [AtomicU8; TARGETS.len()],
     queue: Mutex<RecordBuffer>,
-    /// Called when there are records to take. Must not block. Returns whether they will be taken.
+    /// Called when there are records to take. Must not block. Returns whether the consumer will take them.
     wake: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -57,7 +57,7 @@ struct RecordBuffer {
 pub struct Record {
     /// The level, from 1 (error) to 5 (trace).
     pub level: u8,
-    /// One of the [`TARGETS`], or `quorlock` if records were dropped.
+    /// One of the [`TARGETS`], or `quorlock` in the record that reports dropped records.
     pub target: &'static str,
     /// The name of the event, such as `node.down`.
     pub name: &'static str,
@@ -92,12 +92,11 @@ fn as_map<S: Serializer>(fields: &[(&'static str, Detail)], to: S) -> Result<S::
 impl Listener {
     /// Creates a listener that receives nothing yet; see [`Listener::listen`].
     ///
-    /// `wake` is called on any thread when there are records to take. It must not block. It returns
-    /// whether [`Listener::take`] will be called; if not, or if it panics, it is called again with
-    /// the next record.
+    /// `wake` is called on any thread when there are records to take. It must not block. `wake` returns whether
+    /// [`Listener::take`] will be called; if it returns `false` or panics, it is called again for the next record.
     pub fn new(wake: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Self> {
         static INSTALLED: Once = Once::new();
-        // Fails if the program has a subscriber of its own, which then receives all events.
+        // This fails if the program has its own subscriber, which then receives all events instead.
         INSTALLED.call_once(|| drop(subscriber::set_global_default(Recorder)));
         let (levels, queue) = Default::default();
         let listener = Arc::new(Self { levels, queue, wake: Box::new(wake) });
@@ -111,8 +110,7 @@ impl Listener {
     /// warnings, 3 for information, 4 for details, 5 for traces.
     pub fn listen(&self, levels: [u8; TARGETS.len()]) {
         let is_same = |(own, level): (&AtomicU8, u8)| own.swap(level, Ordering::Relaxed) == level;
-        // Counts the unchanged levels instead of stopping at the first change, so that all levels
-        // are set.
+        // Must visit all levels to set them, so count the unchanged ones instead of stopping at the first change.
         let same = self.levels.iter().zip(levels).map(is_same).filter(|same| *same).count();
         if same < TARGETS.len() {
             update_levels();
@@ -128,8 +126,8 @@ impl Listener {
         records
     }
 
-    /// The records of [`Listener::take`] as JSON: a list of objects with the field names of
-    /// [`Record`].
+    /// Takes all queued records, like [`Listener::take`], and returns them as JSON: a list of objects with the field
+    /// names of [`Record`].
     pub fn take_json(&self) -> String {
         let records = self.take();
         let records: Vec<&Record> = records.iter().map(|record| &**record).collect();
@@ -164,13 +162,13 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Enables exactly the levels that any listener wants. Events of other levels then cost next to
-/// nothing.
+/// Enables exactly the levels that at least one listener wants. Events of other levels then cost almost nothing.
 fn update_levels() {
     let Some(registered) = LISTENERS.get() else { return };
-    // Dropped after `registered` is unlocked, because dropping a listener calls this function.
+    // Declared before the guard `registered`, so that the listeners are dropped after the guard: dropping a listener
+    // calls this function, which locks the same mutex.
     let listeners: Vec<Arc<Listener>>;
-    // Stays locked to the end, so that the last of several concurrent calls sees all levels.
+    // Stays locked until the end, so that concurrent calls run one after the other and the last one sees all levels.
     let registered = lock(registered);
     listeners = registered.iter().filter_map(Weak::upgrade).collect();
     let mut changed = false;
@@ -250,7 +248,7 @@ impl Subscriber for Recorder {
         }
     }
 
-    // Spans are disabled by `is_enabled`, so these methods are never called.
+    // `is_enabled` disables all spans, so the methods below are never called.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -299,7 +297,7 @@ impl Fields {
         let plain = |c: char| c.is_alphanumeric() || "-_.:/@[]".contains(c);
         let text = match &detail {
             Detail::Text(text) if !text.is_empty() && text.chars().all(plain) => text.clone(),
-            // Quoted, so that it stays on one line.
+            // Quoted, so that the text stays on one line.
             Detail::Text(text) => format!("{text:?}"),
             Detail::Whole(number) => number.to_string(),
             Detail::Number(number) => format!("{number:.6}"),

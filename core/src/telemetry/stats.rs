@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counters of a client since this process first used it. They are not read atomically, so totals
-/// across counters may differ by the operations in progress.
+/// Counters of a client since this process first used the client. The counters are not read at one instant, so a sum of
+/// several counters may be off by the operations in progress.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
@@ -17,14 +17,14 @@ pub struct Stats {
     pub attempts: u64,
     /// Acquires that succeeded.
     pub wins: u64,
-    /// Acquires that ended with [`ErrorCode::Timeout`]: others held the lock for the whole `wait`.
+    /// Acquires that ended with [`ErrorCode::Timeout`]: other leases held the lock for the whole `wait`.
     pub timeouts: u64,
     /// Acquires that ended with [`ErrorCode::NoQuorum`].
     pub no_quorum: u64,
-    /// Acquires that ended in any other way: cancelled, the client was closed, or its nodes are
+    /// Acquires that ended in any other way: they were cancelled, the client was closed, or its nodes are
     /// misconfigured.
     pub cancelled: u64,
-    /// Rounds of requests that acquires needed: one per acquire if none had to wait.
+    /// Rounds of requests that acquires needed: one per acquire if no acquire had to wait or retry.
     pub rounds: u64,
     /// Leases that were released while valid. In Rust, dropping a lease releases it.
     pub releases: u64,
@@ -38,7 +38,7 @@ pub struct Stats {
     pub detached: u64,
     /// Elections that candidates of this client have won: see [`Client::elect`](crate::Client::elect).
     pub elections: u64,
-    /// Leases that a successor has adopted: see [`Lease::hand_over`](crate::Lease::hand_over).
+    /// Leases of this client that a successor has adopted: see [`Lease::hand_over`](crate::Lease::hand_over).
     pub handed_over: u64,
     /// Leases that were lost.
     pub losses: u64,
@@ -48,14 +48,14 @@ pub struct Stats {
     pub extension_failures: u64,
     /// Leases that are currently held.
     pub held: u64,
-    /// Acquires in progress that wait for others, or will if their first round is lost: the total
-    /// length of all local wait queues.
+    /// Acquires in the local wait queues: those that wait for other holders or waiters, and those that will wait if
+    /// they lose their first round.
     pub waiting: u64,
     /// The latency of successful acquires.
     pub acquire_seconds: Histogram,
-    /// The latency of acquires that had to wait for others, whether they succeeded or not.
+    /// The latency of acquires that had to wait for other holders or waiters, whether the acquires succeeded or not.
     pub wait_seconds: Histogram,
-    /// The times for which leases were held until they were released, dropped or lost.
+    /// How long leases were held until they ended: released, dropped or lost, for example.
     pub hold_seconds: Histogram,
     /// The latency of extensions that a majority confirmed.
     pub extension_seconds: Histogram,
@@ -69,12 +69,12 @@ pub struct Stats {
 pub struct NodeStats {
     /// The node's URL, without user and password.
     pub address: String,
-    /// The current state of its connection.
+    /// The current state of the connection to the node.
     pub state: NodeState,
-    /// The number of times the node was connected again after its connection was lost.
+    /// How often the client connected to the node again after the connection was lost.
     pub reconnects: u64,
-    /// The number of requests by outcome, as in [`NodeOutcome::as_str`]; outcomes that have not
-    /// occurred are omitted. An extension of many leases is one request.
+    /// The number of requests by outcome, as in [`NodeOutcome::as_str`]; outcomes that have not occurred are omitted. A
+    /// request that extends many leases counts once.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// The latency of answers. Requests without an answer are counted in `outcomes` only.
     pub answer_seconds: Histogram,
@@ -122,7 +122,7 @@ impl Count {
     }
 }
 
-/// The counters of one client, apart from those of its nodes.
+/// The counters of one client, without the counters of its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) attempts: Count,

@@ -1,36 +1,36 @@
 //! Properties that hold for any URL, option, reply and lease text: the bodies of the fuzz targets in `fuzz/`.
 //!
-//! `fuzzing/tests.rs` runs them too, on the committed corpus and on random input. Each function panics if
-//! the property is violated.
+//! `fuzzing/tests.rs` runs them too, on the committed corpus and on random input. Each function panics if its property
+//! is violated.
 
 use crate::client::Client;
 use crate::client::kept::Kept;
-use crate::command::answer::{self, Answered, Failure, report, vote};
-use crate::command::keys::Keys;
-use crate::command::reply::{Elsewhere, HeldPermit, Holder, Refusal, Reply, StoredLock};
-use crate::command::request::{Request, Subject};
-use crate::command::text::{self, TextKind};
-use crate::command::token::{MAX_TOKEN, Token};
 use crate::config::endpoint::Endpoint;
 use crate::config::options::{self, Options, PER_CLIENT, PER_LOCK, Scope};
 use crate::config::permits::MAX_PERMITS;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, NodeOutcome};
-use crate::lock::handover::{Giver, Leased, Namespace};
+use crate::lock::claim::handover::{Giver, Leased, Namespace};
 use crate::printable;
 use crate::transport::handshake::{failure, server_info};
+use crate::wire::answer::{self, Answered, Failure, report, vote};
+use crate::wire::keys::Keys;
+use crate::wire::reply::{Elsewhere, HeldPermit, Holder, Refusal, Reply, StoredLock};
+use crate::wire::request::{Request, Subject};
+use crate::wire::text::{self, TextKind};
+use crate::wire::token::{MAX_TOKEN, Token};
 use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Lease, Moment, NodeSet, Quorum, Turns, Vote};
 use redis::{RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Part of every password in these tests, and of nothing else.
+/// A text that is part of every password in these tests and occurs nowhere else.
 const SECRET: &str = "s3cr3t";
 
-/// Checks that any text either is a URL or yields an error that names the node, and that passwords are
-/// never shown.
+/// Checks that `text` either is a URL or yields an error that names the node, and that the crate never shows a
+/// password.
 ///
-/// To check the passwords, the lines of `text` are used as the user, the beginning and the end of the
+/// For the check of passwords, the lines of `text` become the user, the beginning of the password, the end of the
 /// password, and the rest of a URL.
 pub fn url(text: &str) {
     if text.contains(SECRET) {
@@ -53,7 +53,7 @@ pub fn url(text: &str) {
         format!("rediss-cluster://{user}:{password}@{rest}"),
         format!("{user}:{password}@{rest}"),
     ];
-    // Paths and the names of in-memory nodes contain no password.
+    // In a path or the name of an in-memory node, these parts are no password, so the crate may show them.
     urls.retain(|url| !["unix://", "memory://"].iter().any(|path| url.trim().starts_with(path)));
     for url in urls.into_iter().chain([unix]) {
         let shown = shown(&url);
@@ -86,8 +86,8 @@ fn config_error(error: &Error) -> String {
 /// The number of bytes that [`options`] uses for one option.
 pub const OPTION_LENGTH: usize = 19;
 
-/// Sets options from `bytes`, [`OPTION_LENGTH`] bytes each. Checks that each either gets a value within
-/// its range or yields an error that names it.
+/// Sets options from `bytes`, [`OPTION_LENGTH`] bytes each. Checks that each option either gets a value within its
+/// range or yields an error that names the option.
 pub fn options(bytes: &[u8]) {
     let mut options = Options::default();
     for option in bytes.chunks_exact(OPTION_LENGTH) {
@@ -99,7 +99,7 @@ pub fn options(bytes: &[u8]) {
             _ => Dialect::JavaScript,
         };
         let text = String::from_utf8_lossy(rest);
-        // An option by its name in this dialect or in Rust, or any text.
+        // Use the name of an option, in this dialect or in Rust, or else an arbitrary text.
         let known = [&PER_CLIENT[..], &PER_LOCK].concat();
         let name = match known.get(usize::from(selectors[1] % 24)) {
             Some(known) if selectors[0] < 128 => dialect.name(known),
@@ -112,7 +112,7 @@ pub fn options(bytes: &[u8]) {
             (name, options.set(dialect, name, &value)),
             ("timeout", options::timeout(dialect, &value).map(drop)),
         ];
-        // With an invalid guard, no client can be built, so its locks need no check.
+        // If the restart guard is invalid, no client can be built, so the options of its locks need no check.
         if options.check_ttl().is_ok() {
             outcomes.push((name, options.clone().set_per_lock(Scope::Lock, dialect, name, &value)));
             outcomes.push(("ttl", options.extension_ttl(dialect, &value).map(drop)));
@@ -171,8 +171,9 @@ fn within_ranges(options: &Options) {
     assert_eq!(now.plus(latest).since(now), latest);
 }
 
-/// Checks that a lease text with these contents, whoever wrote it, is refused without being shown, or has only numbers that
-/// quorlock writes. `json` is also read as a whole text.
+/// Checks that a lease text with the contents `json`, which may be forged, either is refused or has only numbers that
+/// quorlock can write. The error of a refusal must not show the text. Also tries `json` itself as a complete lease
+/// text.
 pub fn texts(json: &[u8]) {
     const ADDRESSES: [&str; 3] = ["redis://a", "redis://b", "redis://c"];
     const PREFIX: &str = "p:";
@@ -212,7 +213,7 @@ pub fn texts(json: &[u8]) {
     }
 }
 
-/// Checks that a lease can have this ttl, and that the arithmetic of leases does not overflow with it.
+/// Checks that a lease can have this ttl, and that the arithmetic of leases does not overflow with this ttl.
 fn can_be_held(ttl: Duration) {
     let options = Options { ttl, ..Options::default() };
     within_ranges(&options);
@@ -227,7 +228,7 @@ fn can_be_held(ttl: Duration) {
     assert!(release.keep(now, term).is_none_or(|keep| keep.ttl(now) >= Some(ttl)));
 }
 
-/// Checks a server's answer of arbitrary bytes: parses it and checks the reply with [`value`].
+/// Checks arbitrary bytes as a server's reply: parses the bytes and checks the result with [`value`].
 pub fn reply(bytes: &[u8]) {
     match redis::parse_redis_value(bytes) {
         Ok(answer) => value(answer),
@@ -235,7 +236,7 @@ pub fn reply(bytes: &[u8]) {
     }
 }
 
-/// Checks `value` as the reply to every kind of request: it is either decoded exactly or counts as no
+/// Checks `value` as the reply to every kind of request: the reply must either be decoded exactly or count as no
 /// answer.
 pub(crate) fn value(value: Value) {
     let info = server_info(vec![value.clone(), value.clone()]);
@@ -251,8 +252,8 @@ pub(crate) fn value(value: Value) {
         }
         let answered: Answered =
             understood.ok_or(Failure::timeout("no answer", Duration::ZERO, true));
-        // Two confirmations do not contain a 1: an undo with a ticket may be answered with 0, EXISTS with a
-        // count.
+        // Two kinds of confirmations need not contain a 1: a node may answer 0 to an undo with a ticket, and a larger
+        // count to EXISTS.
         let confirms = matches!(
             (&request, &value),
             (Request::Release { ticket: Some(_), .. }, _) | (Request::Exists(_), Value::Int(2..))
@@ -277,7 +278,8 @@ fn failed(error: &RedisError) {
     }
 }
 
-/// Checks that a reply without a 1 is neither a grant nor, unless `confirms` is `true`, a confirmation.
+/// Checks that a reply without a 1 does not count as a grant. Unless `confirms` is `true`, the reply must not count as
+/// a confirmation either.
 fn harmless(answered: &Answered, value: &Value, confirms: bool) {
     let ones = matches!(value, Value::Int(1))
         || matches!(value, Value::Array(parts) if parts.contains(&Value::Int(1)));
@@ -290,7 +292,7 @@ fn harmless(answered: &Answered, value: &Value, confirms: bool) {
     }
 }
 
-/// Whether `value` is exactly how the scripts encode `reply`.
+/// Whether `value` is exactly what the scripts send for `reply`.
 fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
     let array = |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MIN);
@@ -418,7 +420,7 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
         }
         Reply::Published(listeners) => *value == Value::Int(signed(*listeners)),
         Reply::Page { cursor, keys } => {
-            // Keys that are not UTF-8 are left out.
+            // The decoded reply lacks keys that are not UTF-8.
             let Value::Array(parts) = value else { return false };
             let text = |part: &Value| match part {
                 Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),

@@ -1,5 +1,4 @@
-//! Tests of the whole crate that need its private items. Nothing outside of tests and fuzz targets may
-//! use this module.
+//! Tests of the whole crate that use its private items. Nothing outside of tests and fuzz targets may use this module.
 //!
 //! - `clients`: clients on in-memory nodes.
 //! - `fuzzing`: the bodies of the fuzz targets in `fuzz/`.

@@ -1,17 +1,17 @@
 //! The masters of a Redis Cluster and their slots, from CLUSTER SLOTS, and redirections.
 //!
 //! This module only queries and parses; `node/routing.rs` decides when to query. There, each master
-//! is a node of its own, with a connection, deadlines and a restart guard, so one that hangs does
-//! not delay the others.
+//! is a node of its own, with a connection, deadlines and a restart guard, so a master that hangs
+//! does not delay the others.
 
-use crate::command::answer::Failure;
-use crate::command::keys::SLOTS;
-use crate::command::limits::MASTERS;
 use crate::config::endpoint::Cluster;
 use crate::config::server::{Server, ServerAddress};
 use crate::error::NodeOutcome;
 use crate::transport::connection::Nobody;
 use crate::transport::handshake::{failure, open};
+use crate::wire::answer::Failure;
+use crate::wire::keys::SLOTS;
+use crate::wire::limits::MASTERS;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ impl Redirect {
         };
         let (host, port) = error.detail()?.split_whitespace().nth(1)?.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        // Without a host, only a new query of the slots shows which server it is.
+        // Without a host, only a new query of the slots shows which server is meant.
         let is_known = !host.is_empty() && host != "?";
         Some(redirect(ServerAddress::tcp(host, port.parse().ok().filter(|_| is_known)?)))
     }
@@ -76,9 +76,9 @@ impl Cluster {
 
     /// Queries the given servers and the seeds for the masters; the first answer counts.
     ///
-    /// Unlike that of a sentinel, an outdated answer is harmless: a server that is no longer the
-    /// master of a slot answers MOVED, and one that is cut off from the majority of the masters
-    /// refuses requests (CLUSTERDOWN).
+    /// Unlike an outdated answer of a sentinel, an outdated answer here is harmless: a server that
+    /// is no longer the master of a slot answers MOVED, and a server that is cut off from the
+    /// majority of the masters refuses requests (CLUSTERDOWN).
     pub(crate) async fn masters(&self, known: &[ServerAddress]) -> Result<Vec<Shard>, Failure> {
         let mut places: Vec<_> = known.iter().chain(&self.seeds).collect();
         places.sort_unstable_by_key(|place| place.to_string());
@@ -162,8 +162,8 @@ fn parse_shards(reply: &Value, queried: &ServerAddress) -> Option<Vec<Shard>> {
 #[cfg(test)]
 mod tests {
     use super::parse_shards;
-    use crate::command::keys::SLOTS;
     use crate::config::server::ServerAddress;
+    use crate::wire::keys::SLOTS;
     use redis::Value;
 
     fn slots(ranges: i64) -> Value {

@@ -1,15 +1,15 @@
 //! A pipelined connection to a server. Any thread may send requests; answers go to the recipients
 //! in the order of the requests.
 //!
-//! redis-rs packs commands and parses replies, once `frame.rs` has found them whole and small enough. Its multiplexed connection is not used, because it
-//! passes every request to a task. Here, a request is written or queued in order before `send`
-//! returns, on any thread, and `on_broken` reports a broken connection before its recipients get
-//! their errors. `runtime/pipeline.rs` owns the order of writes.
+//! redis-rs packs commands, and parses replies once `frame.rs` has found that they are whole and
+//! small enough. The multiplexed connection of redis-rs is not used, because it passes every
+//! request to a task. Here, a request is written or queued in order before `send` returns, on any
+//! thread, and `on_broken` reports a broken connection before its recipients get their errors.
+//! `runtime/pipeline.rs` owns the order of writes.
 //!
 //! This module owns the socket and the task that reads from it. It must not interpret replies: that
 //! is up to the [`Receive`] implementations, in `node/exchange.rs`. `node` and `doctor` call it.
 
-use crate::command::limits::{self, Limit};
 use crate::config::server::Server;
 use crate::runtime;
 use crate::runtime::panics;
@@ -17,6 +17,7 @@ use crate::runtime::pipeline::{self, OnBroken, Pipeline, PipelineState, Pipeline
 use crate::transport::frame::Frame;
 use crate::transport::lookup::Attempt;
 use crate::transport::socket::{self, Plain, ReadHalf, Socket, WriteHalf};
+use crate::wire::limits::{self, Limit};
 use combine::stream::Decoder;
 use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, PushKind, RedisError, Value, parse_redis_value_async};
@@ -34,7 +35,7 @@ use tokio::task::yield_now;
 /// The limit of requests in flight. Further ones wait in order, within their own deadlines.
 const MAX_IN_FLIGHT: usize = 4096;
 
-/// What precedes an error that the server has sent without a request.
+/// The text before an error that the server has sent without a request.
 pub(crate) const REFUSED: &str = "the server refuses the connection";
 
 /// With more requests in flight than this, new ones wait until the runtime flushes. Requests of
@@ -72,7 +73,8 @@ enum Recipient<R> {
 /// An answer that is awaited.
 struct Awaited<R> {
     recipient: Recipient<R>,
-    /// How large it may be. Kept here, because the recipient may have given up when the answer arrives.
+    /// How large the answer may be. Kept here, because the recipient may have given up when the answer
+    /// arrives.
     limit: Limit,
 }
 
@@ -92,7 +94,7 @@ pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
     pipeline: Pipeline<Awaited<R>>,
-    /// How often answers have arrived.
+    /// How often answers have arrived; answers that arrive together count once.
     received: AtomicU64,
     /// `None` if the connection is encrypted; a task then owns the socket.
     socket: Option<Plain>,
@@ -111,8 +113,8 @@ struct Shared<R: Receive> {
 /// The end of a connection.
 struct End {
     error: RedisError,
-    /// The error that the server sent without a request, such as that it has too many clients. No request was answered
-    /// with it, so it says nothing about those in flight.
+    /// The error that the server sent without a request, such as that it has too many clients. It answers no
+    /// request, so it says nothing about the requests in flight.
     words: Option<RedisError>,
 }
 
@@ -227,7 +229,8 @@ impl<R: Receive> Connection<R> {
         self.0.received.load(Ordering::Relaxed)
     }
 
-    /// Why the connection has broken, if the server sent what no request asked for, or what makes no sense.
+    /// Returns why the connection broke, if the server sent nonsense or something that no request asked
+    /// for; else `None`.
     pub(crate) fn garbage(&self) -> Option<&RedisError> {
         let end = self.0.end.get()?;
         let is_strange =
@@ -310,8 +313,9 @@ impl<R: Receive> Connection<R> {
     }
 
     /// Sends commands in one write and waits for all replies. Errors that the server returns for
-    /// single commands are among the values; any other error fails the whole call. If the server refuses the whole
-    /// connection, with an error after which it closes it, fails with that error.
+    /// single commands are among the values; any other error fails the whole call. If the server
+    /// refuses the whole connection with an error and then closes it, this call fails with that
+    /// error.
     pub(crate) async fn query(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
         let send = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
@@ -333,7 +337,8 @@ impl<R: Receive> Connection<R> {
                 Err(error) => error,
             };
             let words = self.0.end.get().and_then(|end| end.words.clone());
-            // What such a server sends counts as the answer to the first command, if it has arrived by then.
+            // If the server refused the connection after the first command was queued, the error of the
+            // refusal was taken as the answer to that command.
             let first = if values.len() == 1 { values.pop() } else { None };
             let refusal = first.and_then(|value| value.extract_error().err());
             return Err(words.or(refusal).unwrap_or(error));
@@ -402,7 +407,8 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Delivers answers to their recipients until the connection breaks. What has arrived before is delivered first.
+    /// Delivers answers to their recipients until the connection breaks. Answers that arrived before the
+    /// connection broke are still delivered.
     ///
     /// Uses only public functions of redis-rs, so that any version 1.x works. `redis::ValueCodec`
     /// is hidden, and exists in some versions only.
@@ -436,7 +442,7 @@ impl<R: Receive> Shared<R> {
                 };
                 let mut reply = &buffer[at..at + length];
                 at += length;
-                // A whole reply never waits for more bytes.
+                // The reply is whole, so parsing never waits for more bytes.
                 match parse_redis_value_async(&mut decoder, &mut reply).now_or_never() {
                     // The answers to SUBSCRIBE and UNSUBSCRIBE are push messages, too, but they go
                     // to a recipient like a reply.
@@ -502,7 +508,8 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// How large a reply may be that arrives behind so many others that are not delivered yet.
+    /// Returns how large the next reply may be. `behind`: the number of replies before it that are not
+    /// delivered yet.
     fn limit(&self, is_push: bool, behind: usize) -> Limit {
         if is_push && self.on_push.get().is_some() {
             return limits::MESSAGE;
@@ -513,7 +520,7 @@ impl<R: Receive> Shared<R> {
     /// Marks the connection as closed. Returns the recipients of the requests in flight, and the
     /// callback to call before they get their errors.
     fn close(&self, end: End) -> (VecDeque<Awaited<R>>, Option<OnBroken>) {
-        // Fails only if it was closed before, and nothing closes it twice.
+        // Fails only if the connection was closed before, and nothing closes it twice.
         let _ = self.end.set(end);
         let mut out = self.out();
         out.is_closed = true;

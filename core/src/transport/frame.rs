@@ -1,10 +1,11 @@
-//! Finds where replies end in what a server sends, and refuses one that exceeds its limit before it has arrived.
+//! Finds the ends of replies in the bytes that a server sends. Refuses a reply that exceeds its limit
+//! before the whole reply has arrived.
 //!
-//! Reads only lengths and line ends; the parser of redis-rs gets whole replies. A reply within the smallest limit costs one
-//! pass over its few bytes. The larger limits depend on what was asked, so they are looked up only if a reply needs it.
-//! Called by `connection.rs` only.
+//! Reads only lengths and line ends; the parser of redis-rs gets whole replies. A reply within the smallest
+//! limit costs one pass over its few bytes. A larger limit depends on the request, and is looked up only if
+//! the reply exceeds the smallest one. Called by `connection.rs` only.
 
-use crate::command::limits::{DEPTH, LINE, Limit, USUAL};
+use crate::wire::limits::{DEPTH, LINE, Limit, USUAL};
 use redis::{ErrorKind, RedisError};
 
 /// The part of a reply that was read so far.
@@ -12,12 +13,12 @@ use redis::{ErrorKind, RedisError};
 pub(super) struct Frame {
     /// Where the next value begins, in bytes from the beginning of the reply. May be beyond what has arrived.
     at: usize,
-    /// No line that begins at `at` ends before this.
+    /// The line that begins at `at` has no line end before this position.
     searched: usize,
-    /// The values that are missing at each level of nesting.
+    /// The number of values that have not been read yet at each level of nesting.
     missing: [u32; DEPTH],
     depth: usize,
-    /// The values that the reply has, as far as it has announced them.
+    /// The number of values that the reply has announced so far.
     values: u64,
     is_whole: bool,
     /// `None` until the reply exceeds [`USUAL`].
@@ -33,12 +34,13 @@ fn too_large(what: &str) -> RedisError {
     (ErrorKind::UnexpectedReturnType, "too large", detail).into()
 }
 
-/// The first bytes of values. Streamed values are not among them: no server sends them.
+/// The bytes with which a value may begin. Streamed values are missing here, because no server sends them.
 const KINDS: &[u8] = b"+-:_,#($=!*~>%|";
 
 impl Frame {
-    /// Continues to read a reply, of which `bytes` have arrived. Returns its length once it is whole; the next call then
-    /// begins with the next reply. Fails if it is malformed or exceeds its limit, which `limit` returns.
+    /// Continues to read a reply, of which `bytes` have arrived. Returns the length of the reply once it is
+    /// whole; the next call then begins with the next reply. Fails if the reply is malformed or exceeds its
+    /// limit, which `limit` returns.
     pub(super) fn scan(
         &mut self,
         bytes: &[u8],
@@ -51,7 +53,7 @@ impl Frame {
             }
             let from = self.searched.max(self.at + 1);
             let Some(end) = line_end(&bytes[from..]).map(|end| from + end) else {
-                // The last byte may be the first one of a line end.
+                // The last byte may be the first byte of a line end.
                 self.searched = from.max(bytes.len() - 1);
                 self.check(bytes.len(), bytes.len() - self.at, &limit)?;
                 return Ok(None);
@@ -82,7 +84,7 @@ impl Frame {
                 },
                 b'%' | b'|' => {
                     let pairs = u64::try_from(number(line)?).map_err(|_| malformed())?;
-                    // An attribute precedes the value that it belongs to.
+                    // An attribute is followed by the value that it belongs to.
                     let more = u64::from(kind == b'|');
                     pairs
                         .checked_mul(2)
@@ -101,7 +103,7 @@ impl Frame {
         Ok(Some(length))
     }
 
-    /// Goes to the values inside of this one, or to the next value if there are none.
+    /// Goes on to the `inside` values within the current one, or to the next value if `inside` is 0.
     fn enter(&mut self, inside: u64, limit: &impl Fn() -> Limit) -> Result<(), RedisError> {
         if inside > 0 {
             self.values = self.values.saturating_add(inside);
@@ -112,7 +114,7 @@ impl Frame {
             }
             let level =
                 self.missing.get_mut(self.depth).ok_or_else(|| too_large("nested too deeply"))?;
-            // The limit is smaller than the largest `u32`.
+            // It fits: `inside` is within the limit, which is a `u32`.
             *level = inside as u32;
             self.depth += 1;
             return Ok(());
@@ -129,7 +131,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Fails if the reply takes at least so many bytes and that is too many, or if this line is too long.
+    /// Fails if the reply or one of its lines is too long. `bytes`: the minimum length of the reply.
+    /// `line`: the length of the line.
     fn check(
         &mut self,
         bytes: usize,

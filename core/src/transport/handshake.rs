@@ -4,12 +4,12 @@
 //! Does not decide whether a server may vote. Called by `sentinel.rs`, `cluster.rs`,
 //! `subscription.rs`, `node` and `doctor`.
 
-use crate::command::answer::{Failure, NONSENSE};
-use crate::command::limits::shortened;
 use crate::config::server::{Login, Server, ServerAddress};
 use crate::error::NodeOutcome;
 use crate::transport::connection::{Connection, REFUSED, Receive};
 use crate::transport::login::{authentication, located, rejected, unreached};
+use crate::wire::answer::{Failure, NONSENSE};
+use crate::wire::limits::shortened;
 use futures_util::future::FutureExt;
 use redis::{Cmd, ErrorKind, InfoDict, RedisError, Value, from_redis_value};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, ServerAddress::Tcp { .. });
     // The server accepted the connection and then closed it. It may expect TLS, or it is stopping:
-    // the system accepts connections for it until it has ended.
+    // the operating system accepts connections for a process until the process has ended.
     let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
     let is_strange = failure.is_nonsense();
     if is_strange {
@@ -58,8 +58,8 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     }
 }
 
-/// Returns the commands that start a connection. Asks for the credentials if a function returns
-/// them.
+/// Returns the commands that start a connection. Calls the program's function for credentials, if
+/// there is one.
 pub(crate) async fn hello(login: &Login) -> Result<Vec<Cmd>, Failure> {
     // HELLO also authenticates. RESP3 allows push messages on the same connection.
     let mut hello = redis::cmd("HELLO");
@@ -125,7 +125,8 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
         }
         _ => error.to_string(),
     };
-    // An unknown command is quoted with its arguments, among which are passwords and tokens.
+    // The error for an unknown command quotes the arguments of the command. They may be passwords and
+    // tokens, so they are cut off.
     let detail = detail.split(", with args beginning with").next().unwrap_or_default();
     let detail = shortened(detail.to_owned());
     // Errors of a server have a code; connection errors do not.
@@ -139,7 +140,8 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     Failure::new(outcome, &detail, sent)
 }
 
-/// Whether the server does not know the command, or its subcommand: it is too old, or an operator has disabled that.
+/// Whether the server does not know the command or its subcommand: the server is too old, or an operator has
+/// disabled the command.
 pub(crate) fn is_unknown_command(failure: &Failure) -> bool {
     let detail = failure.detail.to_ascii_lowercase();
     detail.contains("unknown command") || detail.contains("unknown subcommand")
@@ -155,8 +157,8 @@ fn refusal(text: &str) -> NodeOutcome {
         _ if named("MASTERDOWN") => NodeOutcome::Masterdown,
         _ if named("OOM") => NodeOutcome::Oom,
         _ if named("MISCONF") => NodeOutcome::Misconf,
-        // An error of a command within a script has no code of its own: these are the texts of Redis 6.2 and 7.0, and of
-        // 8.2 and Valkey.
+        // This error of a command within a script has no code of its own. The first text is that of Redis 6.2
+        // and 7.0, the second that of Redis 8.2 and Valkey.
         _ if named("NOPERM")
             || text.contains("user executing the script can't")
             || text.contains("ACL failure in script") =>

@@ -1,19 +1,19 @@
 //! The user and the password for a new connection, and the time limit of an attempt to connect.
 //!
-//! Calls the program's function for credentials, if there is one. Its errors contain no secret.
-//! `handshake.rs` and `sentinel.rs` call this; `node` and `doctor` set the time limits.
+//! Calls the program's function for credentials, if there is one. The errors of this module contain no
+//! secret. `handshake.rs` and `sentinel.rs` call this; `node` and `doctor` set the time limits.
 
-use crate::command::answer::{Failure, NAMED};
 use crate::config::endpoint::Target;
 use crate::config::server::{Login, Server};
 use crate::error::duration::HumanDuration;
 use crate::runtime::panics;
 use crate::runtime::timer::timeout;
+use crate::wire::answer::{Failure, NAMED};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How errors call the program's function.
+/// The name of the program's function in errors.
 const FUNCTION: &str = "the function in the option credentials";
 
 tokio::task_local! {
@@ -27,10 +27,10 @@ pub(crate) async fn authentication(login: &Login) -> Result<Option<(String, Stri
         let given = login.credentials();
         return Ok(given.map(|(user, password)| (user.to_owned(), password.to_owned())));
     };
-    // Connections that wait for notifications have no such counter, and report no error.
+    // Connections for notifications have no such counter, because they report no errors.
     let unanswered = UNANSWERED.try_with(Arc::clone).unwrap_or_default();
     unanswered.fetch_add(1, Ordering::Relaxed);
-    // Also contains a panic of the call itself, before there is a future.
+    // Also catches a panic of the function itself, before it has returned a future.
     let answer = panics::contained(async { provider.ask(address).await }).await;
     unanswered.fetch_sub(1, Ordering::Relaxed);
     match answer {
@@ -42,7 +42,8 @@ pub(crate) async fn authentication(login: &Login) -> Result<Option<(String, Stri
     }
 }
 
-/// Returns the explanation of a login that the server rejected; empty if the URL has the login.
+/// Returns the text to append to the error for a rejected login: it names the source of the login, and is
+/// empty if the source is the URL.
 pub(crate) fn rejected(login: &Login) -> String {
     let is_asked = login.provider.is_some();
     if is_asked { format!(": {FUNCTION} returned this login") } else { String::new() }
@@ -53,7 +54,7 @@ pub(crate) fn located(failure: Failure, server: &Server) -> Failure {
     if server.is_discovered { failure.at(&server.place) } else { failure }
 }
 
-/// Does the same for a server that cannot be reached, with advice.
+/// Like [`located`], for a server that cannot be reached; also adds advice, unless the URL shows the server.
 pub(crate) fn unreached(failure: Failure, server: &Server) -> Failure {
     let mut failure = located(failure, server);
     if server.is_discovered {

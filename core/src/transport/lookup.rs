@@ -1,7 +1,7 @@
 //! Looks up host names. Called by `socket.rs` only.
 //!
-//! A look-up may hang for long after its caller has given up. Later callers wait for the same one, so that an outage of the
-//! name service costs few threads, however often clients try to connect.
+//! A look-up may hang for long after its caller has given up. Later callers for the same host wait for that
+//! look-up, so that an outage of the name service costs few threads, however often clients try to connect.
 
 use crate::runtime::fork::PerProcess;
 use crate::runtime::threads::OneAtATime;
@@ -10,22 +10,22 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Addresses without a port, or an error that each caller gets.
+/// Addresses without a port, or the error, which each caller gets.
 type Resolved = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
-/// The look-up under way of each host name.
+/// For each host name, the look-up that is under way.
 static LOOK_UPS: PerProcess<Mutex<HashMap<String, OneAtATime<Resolved>>>> = PerProcess::new();
 
 fn look_ups() -> MutexGuard<'static, HashMap<String, OneAtATime<Resolved>>> {
     LOOK_UPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What became of the last connections to a host with several addresses.
+/// The results of the last connections to a host with several addresses.
 #[derive(Clone, Copy, Default)]
 struct Tried {
-    /// The address at which a server answered.
+    /// The last address at which a server answered.
     good: Option<IpAddr>,
-    /// The address that accepted a connection, at which no server answered.
+    /// The last address that accepted a connection, but at which no server answered.
     bad: Option<IpAddr>,
 }
 
@@ -35,8 +35,8 @@ fn tried() -> MutexGuard<'static, HashMap<String, Tried>> {
     TRIED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection to one of several addresses of a host. If it is dropped before it has succeeded, later look-ups return
-/// this address last; after that, first.
+/// A connection to one of several addresses of a host. If this is dropped before [`Attempt::succeeded`] was
+/// called, later look-ups return the address last; after a success, they return it first.
 pub(crate) struct Attempt {
     host: String,
     address: IpAddr,
@@ -77,8 +77,9 @@ pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
     Ok(in_order(found, tried))
 }
 
-/// Puts the address that worked first, and the others behind it in the order of the system, but with the two families in
-/// turn, because one of them may not work at all, and with the address that did not work last in its family.
+/// Sorts the addresses of a host. The address that worked (`good`) is first; the others keep the order of the
+/// system. IPv4 and IPv6 addresses alternate, because one of the two may not work at all. The address that
+/// did not work (`bad`) is the last of its family.
 fn in_order(mut addresses: Vec<SocketAddr>, Tried { good, bad }: Tried) -> Vec<SocketAddr> {
     addresses.sort_by_key(|address| {
         let address = Some(address.ip());

@@ -1,11 +1,12 @@
 //! Connections to servers: sockets, pipelining, the handshake, and the search for the current
 //! master.
 //!
-//! This module owns the bytes on a connection. It does not know deadlines of requests, votes or
-//! leases: `node` does. `node`, `doctor` and `lock` (for subscriptions) call it.
+//! This module owns the bytes on a connection. It knows nothing of votes, leases and the deadlines
+//! of requests. `node` and `doctor` call it.
 //!
-//! Reading order: `lookup.rs`, `socket.rs`, `frame.rs` (the limits of replies), `connection.rs` (pipelining), `login.rs`, `handshake.rs`,
-//! `sentinel.rs` and `cluster.rs` (finding masters), `subscription.rs` (notifications), `simulated.rs` (tests).
+//! Reading order: `lookup.rs`, `socket.rs`, `frame.rs` (the limits of replies), `connection.rs`
+//! (pipelining), `login.rs`, `handshake.rs`, `sentinel.rs` and `cluster.rs` (finding masters),
+//! `simulated.rs` (tests).
 
 pub(crate) mod cluster;
 pub(crate) mod connection;
@@ -17,4 +18,3 @@ pub(crate) mod sentinel;
 #[cfg(test)]
 pub(crate) mod simulated;
 pub(crate) mod socket;
-pub(crate) mod subscription;

@@ -4,13 +4,13 @@
 //! minority of the sentinels is never followed. `node/connection.rs` and `subscription.rs` call
 //! this; they set the time limits.
 
-use crate::command::answer::Failure;
 use crate::config::endpoint::Sentinels;
 use crate::config::server::{Server, ServerAddress};
 use crate::error::NodeOutcome;
 use crate::runtime::timer::timeout;
 use crate::transport::connection::{Connection, Nobody, Receive};
 use crate::transport::handshake::{failure, open};
+use crate::wire::answer::Failure;
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{RedisError, Value, from_redis_value};
@@ -45,7 +45,7 @@ struct Named {
     place: ServerAddress,
     /// The time for which a majority of the sentinels has reported this master; zero if unknown.
     age: Duration,
-    /// Whether a majority of the sentinels reports it, rather than a minority with a higher epoch.
+    /// Whether a majority of the sentinels reports this master, rather than a minority with a higher epoch.
     is_agreed: bool,
 }
 
@@ -58,8 +58,8 @@ fn majority(sentinels: usize) -> usize {
 /// order of the URL. Returns `None` if no majority has answered: a minority may be out of date.
 ///
 /// Only reports with the highest epoch count: once a majority of the sentinels knows of a failover,
-/// every majority includes one that does. Among the servers with that epoch, the one that most
-/// sentinels report wins. In a tie, `current` wins, or else the first in the list.
+/// every majority includes a sentinel that knows of it. Among the servers with that epoch, the one that
+/// most sentinels report wins. In a tie, `current` wins, or else the first in the list.
 fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<Named> {
     let majority = majority(reports.len());
     let received = || reports.iter().flatten();
@@ -161,7 +161,7 @@ impl Sentinels {
         };
         let known: HashMap<String, String> =
             master.and_then(|master| from_redis_value(master).ok()).unwrap_or_default();
-        // During a failover the details may be about another server than the address.
+        // During a failover, the reply to SENTINEL master may be about another server than the address.
         let is_this =
             known.get("ip") == Some(&host) && known.get("port") == Some(&port.to_string());
         let age = known.get("role-reported-time").filter(|_| is_this);

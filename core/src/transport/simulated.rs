@@ -1,9 +1,9 @@
 //! Unit tests only: the network of the simulation, which replaces connections to servers.
 
-use crate::command::answer::{Answered, Failure};
-use crate::command::request::Request;
 use crate::runtime::machine;
 use crate::transport::handshake::ServerInfo;
+use crate::wire::answer::{Answered, Failure};
+use crate::wire::request::Request;
 use futures_util::future::BoxFuture;
 use std::sync::{OnceLock, Weak};
 
@@ -35,7 +35,7 @@ pub(crate) trait Connection: Send + Sync {
     /// Queries information about the server.
     fn fetch_info(&self) -> BoxFuture<'_, Result<ServerInfo, Failure>>;
 
-    /// Subscribes to a channel, until `alive` is gone.
+    /// Subscribes to a channel, until the owner of `alive` is dropped.
     fn listen(
         &self,
         channel: String,

@@ -63,7 +63,7 @@ impl Plain {
 pub(crate) struct Socket {
     pub(crate) read: ReadHalf,
     pub(crate) write: WriteHalf,
-    /// `None` if there was no choice of addresses.
+    /// `None` if there was only one address.
     pub(crate) attempt: Option<Attempt>,
 }
 
@@ -106,8 +106,9 @@ async fn tcp(host: &str, port: u16) -> io::Result<(TcpStream, Option<Attempt>)> 
     Ok((socket, attempt))
 }
 
-/// Connects to the address that accepts first: tries one after the other, each when the one before has failed, or has not
-/// accepted within [`NEXT_ADDRESS`]. Returns the last error if all fail.
+/// Connects to the address that accepts first. Tries the addresses in order: each address as soon as the
+/// address before it has failed, or has not accepted within [`NEXT_ADDRESS`]. Returns the last error if all
+/// fail.
 async fn first_of(addresses: &[SocketAddr]) -> io::Result<(SocketAddr, TcpStream)> {
     let connect = |address: SocketAddr| async move { (address, TcpStream::connect(address).await) };
     let mut left = addresses.iter();

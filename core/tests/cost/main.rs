@@ -67,7 +67,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 const MOST_ALLOCATIONS: f64 = 64.0;
 /// The limit for a held lease, in bytes. A lease takes about 1,170; the goal is 2 KiB.
 const MOST_BYTES: i64 = 1200;
-/// The limit for what the renewal of a lease takes in addition while all leases are renewed, in bytes.
+/// The limit for the additional memory per lease while all leases are renewed, in bytes.
 const MOST_BYTES_TO_RENEW: i64 = 600;
 
 fn acquire(lock: &Lock) -> Lease {
@@ -79,7 +79,8 @@ fn cycle(lock: &Lock) {
 }
 
 fn client(servers: &Servers) -> Client {
-    // Prevents timeouts on a loaded machine. A timeout leads to further work, which would be counted.
+    // A long `node_timeout` prevents timeouts on a loaded machine. A timeout leads to further work, which would be
+    // counted.
     let builder = Client::builder().nodes(&servers.urls).node_timeout(Duration::from_secs(2));
     builder.ttl(Duration::from_secs(60)).build().expect("valid")
 }

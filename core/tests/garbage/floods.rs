@@ -1,4 +1,5 @@
-//! Nodes that send without end. The client reads little of it, and the leases on other nodes live on.
+//! Nodes that send data without end. The client reads only a little of this data, and keeps its leases on the other
+//! nodes.
 
 use super::{TIMEOUT, polite, read_request, wait, watch_for_panics};
 use quorlock::Client;
@@ -9,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// More than this does not fit into a socket's buffers and into the largest reply that these clients ask for.
+/// The largest number of bytes that a client may accept on one connection: more than the buffers of a socket and the
+/// largest reply that these clients ask for take together.
 const MOST_ACCEPTED: usize = 24 << 20;
-/// What a node tries to send on one connection. It would exceed the limit of [`super::peak_memory`] several times.
+/// The number of bytes that a node tries to send on one connection: several times the memory that a test may take.
 const FLOOD: usize = 512 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +34,7 @@ struct Flood {
     body: Vec<u8>,
 }
 
-/// The largest number of bytes that a client accepted on one connection, and the number of connections.
+/// The largest number of bytes that the client accepted on one connection, and the number of its connections.
 #[derive(Default)]
 struct Seen {
     accepted: AtomicUsize,
@@ -116,7 +118,8 @@ fn floods() -> Vec<Flood> {
     all
 }
 
-/// Each node floods one client, which has two other nodes and keeps a lease meanwhile.
+/// Each flooding node belongs to one client, which also has two other nodes. During the flood, the client keeps a
+/// lease.
 #[test]
 fn a_flood_takes_little_memory_and_no_lease() {
     watch_for_panics();
@@ -154,7 +157,7 @@ fn a_flood_takes_little_memory_and_no_lease() {
             assert!(wait(lease.extend(None)).is_ok(), "{what}");
             let accepted = seen.accepted.load(Ordering::Relaxed);
             assert!(accepted < MOST_ACCEPTED, "{what}: {accepted} bytes");
-            // Without a pause, there are thousands.
+            // Without a pause between its attempts, a client would connect thousands of times.
             let connections = seen.connections.load(Ordering::Relaxed);
             assert!((2..200).contains(&connections), "{what}: {connections} connections");
             seen.is_over.store(true, Ordering::Relaxed);
@@ -165,7 +168,7 @@ fn a_flood_takes_little_memory_and_no_lease() {
     assert!(grown < 128 << 20, "{grown} bytes");
 }
 
-/// A subscriber connection gets messages that nobody asked for, faster than anyone can use them.
+/// A node sends unsolicited messages on a subscriber connection, faster than the client can handle them.
 #[test]
 fn a_flood_of_messages_takes_little_memory() {
     watch_for_panics();
@@ -225,7 +228,7 @@ fn flood_subscriber(
         let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         let reply = format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(channel));
         writer.write_all(reply.as_bytes())?;
-        // A waiter has one of the first numbers of its client.
+        // Each message names a waiter by its number. The only waiter of this client has one of the smallest numbers.
         let message = |number: u8| {
             [
                 ">3\r\n".to_owned(),

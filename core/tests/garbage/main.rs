@@ -7,7 +7,7 @@ mod floods;
 #[allow(dead_code, reason = "the integration tests use more of it")]
 #[path = "../integration/servers.rs"]
 mod servers;
-// Other systems discard what has arrived when a connection is reset.
+// When a connection is reset, systems other than Linux discard the data that has already arrived.
 #[cfg(target_os = "linux")]
 mod words;
 
@@ -81,7 +81,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
-        // Connects once more, so that the listener stops waiting for a connection and notices `closed`.
+        // Connects once more, so that the listener's thread stops waiting for a connection and notices `closed`.
         let _ = TcpStream::connect(self.url.trim_start_matches("redis://"));
     }
 }

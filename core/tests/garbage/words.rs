@@ -1,4 +1,4 @@
-//! Servers that refuse a connection with an error, and close it. The error reaches the user.
+//! Servers that refuse a connection with an error, and close the connection. The user must see the error.
 
 use super::servers::Servers;
 use super::{TIMEOUT, wait};
@@ -9,10 +9,11 @@ use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Several attempts: whether the client writes before it reads depends on chance.
+/// Several attempts are needed, because it depends on chance whether the client writes before it reads.
 const ATTEMPTS: usize = 20;
 
-/// Returns the outcome and the detail of a node that refuses each connection. The doctor must say the same.
+/// Returns the outcome and the detail of a node that refuses each connection. Checks that the doctor reports the same
+/// detail.
 fn refusal(url: &str) -> (NodeOutcome, String) {
     let client = Client::builder().nodes([url]).connect_timeout(TIMEOUT).build().unwrap();
     let error = wait(client.lock("r").wait(Duration::ZERO).acquire()).unwrap_err();
@@ -40,7 +41,8 @@ fn a_server_with_too_many_clients_says_so() {
     }
 }
 
-/// Connects as the only client of a server that accepts one. Its former client may not be gone yet.
+/// Connects as the only client of a server that accepts one client. Tries again while the server still has its former
+/// client.
 fn only_client(port: u64) -> TcpStream {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -56,7 +58,7 @@ fn only_client(port: u64) -> TcpStream {
     }
 }
 
-/// An address of this machine other than the loopback addresses, if it has one. Sends nothing.
+/// Returns an address of this machine other than the loopback addresses, if the machine has one. Sends nothing.
 fn lan_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("198.51.100.1:9").ok()?;
@@ -76,7 +78,8 @@ fn a_server_in_protected_mode_says_so() {
     }
 }
 
-/// To close a socket with unread data resets the connection. The data that was sent before must still be read.
+/// A server that closes a socket with unread data resets the connection. The client must still read what the server
+/// sent before the reset.
 #[test]
 fn a_server_that_resets_the_connection_is_heard() {
     for reads_first in [false, true] {
@@ -92,7 +95,7 @@ fn a_server_that_resets_the_connection_is_heard() {
                 if !reads_first {
                     let _ = connection.read(&mut [0]);
                 }
-                // Dropped with unread data.
+                // The connection is dropped with unread data.
             }
         });
         for _ in 0..ATTEMPTS {

@@ -14,7 +14,7 @@ const TTL: Duration = Duration::from_secs(2);
 async fn cycles(client: Client, number: usize, is_over: Arc<AtomicBool>) {
     let lock = client.lock(format!("busy-{number}"));
     while !is_over.load(Ordering::Relaxed) {
-        // It may fail: the nodes are busy, too.
+        // The acquire may fail, because the nodes are busy too.
         if let Ok(lease) = lock.acquire().await {
             lease.release().await;
         }

@@ -5,9 +5,10 @@ use quorlock::ErrorCode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 
-/// Runs `work` while the process can open only so many files.
+/// Runs `work` while the process can open at most `spare` more files.
 fn with_files<T>(spare: usize, work: impl FnOnce() -> T) -> T {
-    // The limit is one of numbers, not of files: each new file gets the lowest number that is free.
+    // The limit applies to the numbers of files, not to how many files are open. Each new file gets the lowest free
+    // number.
     let is_free = |number: &u64| !fs::exists(format!("/proc/self/fd/{number}")).unwrap();
     let limit = (0..).filter(is_free).nth(spare).unwrap();
     let before = getrlimit(Resource::Nofile);

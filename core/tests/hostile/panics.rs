@@ -93,7 +93,7 @@ fn a_callback_that_panics_harms_no_other_lease() {
         });
     }
     let mut lost = ends.lost();
-    // The renewal that `taken` shares with `kept` detects one loss. The local clock detects the other.
+    // The renewal that `taken` shares with `kept` detects the loss of `taken`. The local clock detects the other loss.
     (0..3).for_each(|node| drop(servers.command(node, &["DEL", "taken"])));
     wait_until("both are lost", || called.load(Ordering::SeqCst) == 2);
     // Other watchers of the same lease learn of the loss too.

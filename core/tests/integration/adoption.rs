@@ -7,7 +7,7 @@ use serde_json::json;
 use std::thread;
 use std::time::Duration;
 
-/// Longer than any test: nothing expires.
+/// Longer than any test, so nothing expires.
 const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
 
@@ -24,7 +24,7 @@ fn adopt(client: &Client, text: &str) -> Result<Lease, Error> {
     wait(client.adopt(text).acquire())
 }
 
-/// The value of a lock key on each node.
+/// Returns the value of a lock key on each node.
 fn stored(servers: &Servers, key: &str) -> Vec<Option<String>> {
     let value = |server| servers.command(server, &["GET", key]).as_str().map(str::to_owned);
     (0..servers.urls.len()).map(value).collect()
@@ -87,7 +87,7 @@ fn lease_is_adopted_once() {
     assert!(error.nodes().iter().any(|node| node.outcome == NodeOutcome::Held), "{error}");
     wait_for_token(&servers, "r", adopted.token());
 
-    // Handed on, the first text is of no use.
+    // After the adopter has detached the lease, the first text can no longer be adopted.
     let next = detach(&adopted);
     assert_eq!(adopt(&client, &text).unwrap_err().code(), ErrorCode::LeaseLost);
     let last = adopt(&client, &next).unwrap();
@@ -190,7 +190,7 @@ fn killed_adopter_keeps_the_lease_until_its_ttl_ends() {
     let lease = wait(client.lock("r").acquire()).unwrap();
     wait_for_token(&servers, "r", lease.token());
     let text = detach(&lease);
-    // What an adopter leaves that is killed after its requests arrived at two nodes.
+    // Set the keys that an adopter leaves if it is killed after its requests have arrived at two nodes.
     let killed = format!("{};killed", "0".repeat(40));
     for node in [0, 1] {
         servers.command(node, &["SET", "r", &killed, "PX", "700"]);
@@ -232,7 +232,7 @@ fn adopter_that_detaches_leaves_nothing_of_its_giver() {
     let lease = wait(client.lock("r").acquire()).unwrap();
     wait_for_token(&servers, "r", lease.token());
     proxy.mode("refuse");
-    // The third node keeps the token of the first lease.
+    // The third node is unreachable, so it keeps the token of the first lease.
     let second = adopt(&client, &detach(&lease)).unwrap();
     let third = adopt(&client, &detach(&second)).unwrap();
     assert!(wait(third.release()));
@@ -250,7 +250,7 @@ fn lease_of_a_bare_majority_is_adopted_and_repaired() {
     let text = detach(&lease);
     servers.command(1, &["DEL", "s"]);
     let adopted = adopt(&client, &text).unwrap();
-    // The repair replaces the rest of the old lease.
+    // On node 1, a repair replaces the remaining key of the old lease.
     for key in ["r", "s"] {
         wait_for_token(&servers, key, adopted.token());
     }
@@ -336,12 +336,13 @@ fn adopter_does_not_count_a_node_that_may_get_a_late_request_of_the_giver() {
     let lease = wait(giver.lock("r").acquire()).unwrap();
     let text = detach(&lease);
     servers.ask(json!({ "thaw": 2 }));
-    // The ACQUIRE arrives late, and is undone.
+    // The giver's ACQUIRE arrives at node 2 late, and the giver undoes it.
     let adopter = client(&servers);
     let adopted = adopt(&adopter, &text).unwrap();
     wait_for_token(&servers, "r", adopted.token());
 
-    // One of the two nodes that may vote is down.
+    // Node 2 does not count, because it may get a late request of the giver. One of the other two nodes has lost the
+    // key.
     let lease = wait(giver.lock("s").acquire()).unwrap();
     servers.ask(json!({ "freeze": 2 }));
     let other = wait(giver.lock("t").acquire()).unwrap();
@@ -385,7 +386,7 @@ fn mistakes_are_reported_before_anything_is_sent() {
         assert_eq!(checked.message(), error.message(), "the text matters more than the options");
         assert!(text.is_empty() || !format!("{error:?}").contains(&text));
     }
-    // The order of the nodes does not matter.
+    // An adopter that lists the nodes in another order can use the text.
     let adoption = build(urls[0], "p:").adopt(&text).ttl(LONG).auto_extend(false);
     assert!(!format!("{adoption:?}").contains(lease.token()));
     let adopted = wait(adoption.acquire()).unwrap();
@@ -414,7 +415,8 @@ fn nodes_that_have_answered_vote_if_servers_report_no_identity() {
     for server in 0..3 {
         servers.command(server, &["ACL", "SETUSER", "default", "-info"]);
     }
-    // The timeout of a node is as long as that of the test.
+    // `node_timeout` is as long as the time limit of the test. So if `detach` waited for a node, it would exceed its
+    // shorter limit below.
     let client = client(&servers);
     let lease = wait(client.lock("r").acquire()).unwrap();
     wait_for_token(&servers, "r", lease.token());

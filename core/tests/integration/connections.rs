@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const NEVER: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
 
-/// Microseconds: fences of two clients may be out of order by this much after all nodes lost their counters.
+/// The largest difference, in microseconds, by which the fences of two clients may be out of order after all nodes have
+/// lost their counters.
 const CLOCK_ERROR: u64 = 4_000_000;
 
 /// The servers of the vectors, started on first use.
@@ -116,7 +117,7 @@ fn use_lock(nodes: &ClientBuilder, case: &Value, flush: impl Fn()) {
     assert_eq!(lost.code(), ErrorCode::LeaseLost, "{lost}");
     assert!(!following.is_valid());
     let last = wait(holder.lock(resource).acquire()).unwrap();
-    // The nodes have lost their counters, and each client estimates the time on the nodes by itself. So the
+    // The nodes have lost their counters, and each client estimates the time on the nodes by itself. Therefore, the
     // fences may be out of order by the error of these estimates.
     assert!(last.fence() + CLOCK_ERROR > following.fence());
     assert!(wait(last.release()));

@@ -1,4 +1,4 @@
-//! The option `credentials`: users and passwords from a function, asked for each new connection.
+//! The option `credentials`: a function returns the user and the password. The client calls it for each new connection.
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
@@ -15,7 +15,7 @@ fn users() -> serde_json::Value {
     json!({ "app": format!("on >{FIRST} ~* &* +@all") })
 }
 
-/// Starts servers that belong together, and adds the user to all of them.
+/// Starts the servers of a cluster or of a Sentinel deployment, and adds the user to each server.
 fn start_group(command: serde_json::Value) -> Servers {
     let servers = Servers::start_with(command);
     for server in 0..servers.urls.len() {
@@ -43,7 +43,7 @@ impl Vault {
         }
     }
 
-    /// The addresses that the clients have asked for.
+    /// The addresses for which the clients have requested credentials.
     fn asked(&self) -> Vec<String> {
         self.0.lock().unwrap().1.clone()
     }
@@ -54,7 +54,7 @@ impl Vault {
             let vault = Arc::clone(&vault);
             let address = address.to_owned();
             async move {
-                // Takes a while, like a request to another service.
+                // The answer takes a while, like that of a remote service.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 let mut vault = vault.lock().unwrap();
                 vault.1.push(address);
@@ -65,7 +65,8 @@ impl Vault {
     }
 }
 
-/// Neither retries nor timeouts: so that a waiter that gets the lock must have been notified.
+/// Returns a builder of clients whose waiters do not retry by themselves. Therefore, a waiter that gets the lock must
+/// have been notified.
 fn builder(urls: &[String]) -> ClientBuilder {
     let never = Duration::from_secs(600);
     Client::builder().nodes(urls).retry_delay(never, never).node_timeout(Duration::from_secs(5))
@@ -129,7 +130,8 @@ fn connections_to_all_masters_of_a_cluster_ask_for_credentials() {
     rotate_passwords(&servers, &[format!("redis-cluster://{seeds}")]);
 }
 
-/// Returns the error of an acquire on one server, with these credentials, and checks the doctor's.
+/// Tries to acquire a lock on one server with these credentials, and returns the error. Checks that the doctor reports
+/// the same problem.
 fn fails<F>(ask: impl Fn(&str) -> F + Send + Sync + 'static, outcome: NodeOutcome) -> Error
 where
     F: Future<Output = Result<Credentials, String>> + Send + 'static,

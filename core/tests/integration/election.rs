@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Longer than any test: nothing expires, and waiters do not try again on their own.
+/// Longer than any test, so nothing expires, and waiters do not retry by themselves.
 const LONG: Duration = Duration::from_secs(600);
 
 fn client(servers: &Servers) -> Client {
@@ -17,7 +17,7 @@ fn client(servers: &Servers) -> Client {
     builder.node_timeout(TIMEOUT).build().unwrap()
 }
 
-/// A candidate of this name, with a client of its own.
+/// Returns a candidate with this name and a client of its own.
 fn candidate(servers: &Servers, name: &str) -> Election {
     client(servers).elect("r").holder(name)
 }
@@ -27,7 +27,7 @@ fn listeners(servers: &Servers, channel: &str) -> Vec<u64> {
     (0..servers.urls.len()).map(|server| count(server).unwrap()).collect()
 }
 
-/// Waits until a candidate of this name listens on all nodes, or on none.
+/// Waits until exactly one candidate of this name listens on every node (`listens`), or until none listens on any node.
 fn wait_for_listener(servers: &Servers, name: &str, listens: bool) {
     let channel = format!("quorlock:candidate:1:r:{name}");
     wait_until("the candidate listens", || {
@@ -58,8 +58,8 @@ fn candidates_are_elected_one_after_another() {
         assert!(leader.fence() > fence);
         wait_for_listener(&servers, name, false);
     }
-    // A leader that is dropped is succeeded, too. It has never waited: one that has may stay in the queue of a node that
-    // granted late.
+    // If the leader's lease is dropped, another candidate succeeds too. This leader has never waited. A leader that has
+    // waited may still be in the queue of a node that granted late.
     assert!(wait(leader.release()));
     wait_until("no key is left", || servers.are_empty());
     let leader = wait(candidate(&servers, "e").next()).unwrap();
@@ -86,7 +86,7 @@ fn leader_hands_over_to_the_candidate_that_it_names() {
     assert!(successor.is_valid() && successor.fence() > leader.fence());
     assert_eq!((leading.stats().handed_over, leading.stats().elections), (1, 1));
 
-    // The lease of the successor is a leader's: it is handed over again, and released.
+    // The successor's lease works like that of any leader: it can be handed over again, and then released.
     assert!(wait(successor.hand_over("b", LONG)).unwrap());
     let last = wait(first).unwrap();
     assert_eq!(last.holder(), "b");
@@ -104,11 +104,11 @@ fn leader_stays_if_there_is_no_such_candidate() {
         assert!(!wait(leader.hand_over(name, LONG)).unwrap(), "{name}");
         assert!(leader.is_valid() && !leader.is_detached());
     }
-    // A candidate that has given up is none.
+    // A candidate that has given up cannot take over.
     drop(other);
     wait_for_listener(&servers, "b", false);
     assert!(!wait(leader.hand_over("b", LONG)).unwrap() && leader.is_valid());
-    // Nor is one without a name.
+    // A candidate without a name cannot take over either.
     let unnamed = candidate(&servers, "").next();
     wait_until("it waits", || servers.command(0, &["ZCARD", "{r}:queue"]) == json!(1));
     assert!(!wait(leader.hand_over("", LONG)).unwrap() && leader.is_valid());
@@ -122,7 +122,7 @@ fn candidate_that_gives_up_stops_listening_at_once() {
     let leader = wait(candidate(&servers, "a").next()).unwrap();
     let _held = wait(client(&servers).lock("other").acquire()).unwrap();
     let client = client(&servers);
-    // Another wait keeps the connections open on which the candidate listens.
+    // Another waiter of the client keeps open the connections on which the candidate listens.
     let _waiting = client.lock("other").wait_forever().acquire();
     let campaigning = client.elect("r").holder("b").next();
     wait_for_listener(&servers, "b", true);
@@ -131,8 +131,8 @@ fn candidate_that_gives_up_stops_listening_at_once() {
     assert!(!wait(leader.hand_over("b", LONG)).unwrap() && leader.is_valid());
 }
 
-/// Begins the campaign of a candidate `b` that cannot adopt: its client has other addresses of the nodes, so the text of
-/// a lease is not valid there. The proxies must live as long as it.
+/// Begins the campaign of a candidate `b` that cannot adopt a lease: its client uses other addresses of the nodes, so
+/// it refuses the text of the lease. The proxies must live as long as the campaign.
 fn stranger(servers: &Servers) -> (Vec<Proxy<'_>>, Pending<Result<Lease, Error>>) {
     let proxies: Vec<_> = (0..3).map(|server| servers.proxy(server)).collect();
     let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url.clone()).collect();
@@ -149,7 +149,7 @@ fn successor_that_cannot_adopt_costs_the_time_of_the_hand_over() {
     let (_proxies, stranger) = stranger(&servers);
     assert!(!wait(leader.hand_over("b", Duration::from_millis(300))).unwrap());
     assert!(leader.is_detached());
-    // Then the lease is released, and it is elected like any other.
+    // The stranger did not take over, so the lease is released, and the stranger is elected like any other candidate.
     let next = wait(stranger).unwrap();
     assert!(next.fence() > leader.fence());
 }
@@ -178,7 +178,7 @@ fn forged_messages_elect_nobody() {
             servers.command(node, &["PUBLISH", "quorlock:candidate:1:r:b", message]);
         }
     }
-    // The hand-over comes after these messages.
+    // The candidate receives the hand-over after the forged messages.
     assert!(wait(leader.hand_over("b", LONG)).unwrap());
     let elected = campaigning.block_for(TIMEOUT).unwrap().unwrap();
     assert_eq!(elected.resource(), "r");
@@ -201,7 +201,7 @@ fn outage_is_no_end_of_a_candidacy() {
     assert!(wait(leader).unwrap().fence <= lease.fence());
     drop(leaders);
 
-    // Closing the client ends it.
+    // Closing the client ends the candidacy and the observation.
     let waiting = client.elect("r").next();
     let watching = client.watch("r");
     let mut last = lease.fence();
@@ -263,13 +263,13 @@ fn observer_learns_of_each_leader() {
     let second = wait(waiting).unwrap();
     let seen = next().unwrap().unwrap();
     assert_eq!((&*seen.holder, seen.fence), ("b", second.fence()));
-    // An ordinary lock is a leader, too. It does not announce itself.
+    // The holder of an ordinary lock is a leader too, although it does not announce itself.
     assert!(wait(second.release()));
     let third = wait(client(&servers).lock("r").holder("").acquire()).unwrap();
     let seen = next().unwrap().unwrap();
     assert_eq!((&*seen.holder, seen.fence), ("", third.fence()));
 
-    // A later observer sees the present leader only, and one that knows it nobody.
+    // A later observer sees only the current leader. An observer that already knows the current leader sees nobody.
     let later = client(&servers);
     assert_eq!(wait(later.watch("r").after(0)).unwrap(), seen);
     let mut known = later.watch("r").after(seen.fence);
@@ -284,7 +284,7 @@ fn fence_of_a_minority_does_not_hide_the_next_leader() {
     wait_until("all nodes have the key", || {
         (0..3).all(|node| servers.command(node, &["EXISTS", "r"]) == json!(1))
     });
-    // One node granted late, and stores a larger fence.
+    // One node stores a larger fence, as if it had granted an acquire late.
     let late = (first.fence() + 1_000_000_000).to_string();
     servers.command(2, &["SET", "{r}:fence", &late]);
     let watch = client.watch("r");
@@ -316,7 +316,7 @@ async fn run_campaigns_again_after_a_loss() {
     }
     let led = Arc::clone(&times);
     let ends = Arc::clone(&dropped);
-    // On a runtime with several threads, too.
+    // `tokio::spawn` accepts only a future that can also run on a runtime with several threads.
     let leading = tokio::spawn(async move {
         let lead = |lease: Arc<Lease>| {
             let led = Arc::clone(&led);
@@ -341,7 +341,7 @@ async fn run_campaigns_again_after_a_loss() {
     let fence = tokio::time::timeout(TIMEOUT, leading).await.unwrap().unwrap().unwrap().unwrap();
     assert!(fence > 0);
     assert_eq!((times.load(Ordering::SeqCst), client.stats().losses), (3, 2));
-    // It has released the lease.
+    // `run` has released the lease.
     assert_eq!(client.stats().held, 0);
 }
 

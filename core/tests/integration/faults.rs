@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
 
 fn client(urls: impl IntoIterator<Item = impl Into<String>>) -> Client {
-    // Long enough that healthy nodes on a busy machine do not time out.
+    // This timeout is so long that healthy nodes do not time out on a busy machine.
     let patience = Duration::from_millis(700);
     Client::builder().nodes(urls).ttl(LONG).node_timeout(patience).build().unwrap()
 }
@@ -34,7 +34,7 @@ enum Fault {
     None,
     Down,
     Frozen,
-    /// Answers after the validity end.
+    /// The node answers after the validity end.
     Late,
     Taken,
     ReplyLost,
@@ -58,7 +58,7 @@ fn try_faults(faults: &[Fault]) {
             Fault::ReplyLost => proxies[node].mode("lose_reply"),
         }
     }
-    // A lost reply closes the connection, so the round is repeated on the next one.
+    // A lost reply closes the connection, so the client repeats the round on the next connection.
     let able = [Fault::None, Fault::ReplyLost];
     let count = |wanted: &[Fault]| faults.iter().filter(|fault| wanted.contains(fault)).count();
     let majority = faults.len() / 2 + 1;
@@ -161,7 +161,7 @@ fn a_release_that_a_node_missed_is_delivered_later() {
     proxies[2].mode("refuse");
     assert!(wait(lease.release()));
     assert_eq!(servers.keys(2), ["r"]);
-    // Drops the last handles of the client.
+    // This drops the last handles of the client.
     drop((lease, client));
     proxies[2].mode("pass");
     wait_until("the release is delivered", || servers.keys(2).is_empty());
@@ -192,7 +192,8 @@ fn connections_cut_while_idle_cost_no_error() {
     }
 }
 
-/// The acquire of a lock that was released meanwhile keeps no other request from a node that is being connected.
+/// An acquire may still wait for votes after its lock was released. Even then, a node that connects late must be
+/// available to other requests at once.
 #[test]
 fn a_node_that_connects_late_is_used_at_once() {
     let servers = Servers::start(5);

@@ -34,7 +34,7 @@ fn ttl(servers: &Servers, node: usize) -> Option<Duration> {
 fn the_key_expires_when_the_time_is_over() {
     let servers = Servers::start(3);
     let client = builder(&servers).holder("cron-1").build().unwrap();
-    // Shorter and longer than the ttl, which stays at 10 min unless the release changes it.
+    // One time is shorter and the other is longer than 10 min, the ttl that the key has unless the release changes it.
     for keep in [60, 3_600].map(Duration::from_secs) {
         let lease = acquired(&client, &servers);
         let began = Instant::now();
@@ -43,7 +43,8 @@ fn the_key_expires_when_the_time_is_over() {
         assert!(wait(releasing));
         assert_eq!(wait(lease.extend(None)).unwrap_err().code(), ErrorCode::LeaseLost);
         for node in 0..3 {
-            // 1 % for clocks that run at different rates, and 2 ms for their resolution.
+            // The nodes keep the key for longer than `keep`: 1 % for clocks that run at different rates, and 2 ms for
+            // the resolution of the clocks. The third millisecond is for rounding.
             let most = keep.mul_f64(1.01) + Duration::from_millis(3);
             let left = ttl(&servers, node).unwrap();
             assert!(left <= most && left + began.elapsed() >= keep.mul_f64(1.01), "{left:?}");
@@ -63,7 +64,7 @@ fn a_waiter_gets_the_lock_when_the_key_expires_and_not_before() {
     let holder = builder(&servers).holder("cron-1").build().unwrap();
     let waiter = builder(&servers).wait(LONG).build().unwrap();
     let lease = acquired(&holder, &servers);
-    // The waiter has learnt that the key expires in 10 min. Nothing tells it that it is sooner now.
+    // The waiter has learned that the key expires in 10 min. Nothing tells the waiter that the key now expires sooner.
     let waiting = waiter.lock("r").acquire();
     let is_queued = |node| servers.command(node, &["ZCARD", "{r}:queue"]) == json!(1);
     wait_until("the waiter is queued", || (0..3).all(is_queued));
@@ -71,7 +72,7 @@ fn a_waiter_gets_the_lock_when_the_key_expires_and_not_before() {
     assert!(wait(lease.release_and_keep(SHORT).unwrap()));
     let error = wait(waiter.lock("r").wait(Duration::ZERO).acquire()).unwrap_err();
     assert_eq!((error.code(), error.holder()), (ErrorCode::Timeout, Some("cron-1")));
-    // Long before the ttl of the lease is over: `wait` has a time limit.
+    // The waiter gets the lock long before the lease's original ttl has passed: `wait` has a shorter time limit.
     let next = wait(waiting).unwrap();
     assert!(released.elapsed() >= SHORT, "{:?}", released.elapsed());
     assert!(next.fence() > lease.fence());
@@ -96,13 +97,14 @@ fn a_node_that_was_away_keeps_the_key_too() {
         servers.ask(json!({ "freeze": 2 }));
         assert!(wait(lease.release_and_keep(LONG / 2).unwrap()));
         if freezes_first {
-            // The round must undo what a late ACQUIRE may store.
+            // The acquire must undo what its late request may store on the third node.
             wait_until("the third node misses the deadline", || timeouts() > before);
         }
         servers.ask(json!({ "thaw": 2 }));
         let most = (LONG / 2).mul_f64(1.01) + Duration::from_millis(3);
         wait_until("the third node keeps it", || ttl(&servers, 2).is_some_and(|left| left <= most));
-        // Whatever follows the late answers of the third node is sent before these requests.
+        // By now, the client has sent every request that follows from the third node's late answers. The following
+        // requests reach the node after those.
         let other = wait(client.lock("other").acquire()).unwrap();
         let has_other = || servers.command(2, &["EXISTS", "other"]) == json!(1);
         wait_until("the third node grants", has_other);
@@ -118,12 +120,12 @@ fn a_node_that_was_away_keeps_the_key_too() {
 fn only_a_lease_that_reached_its_holder_is_kept_when_it_is_dropped() {
     let servers = Servers::start(3);
     let client = builder(&servers).keep(LONG).build().unwrap();
-    // The result is there, but nobody takes it.
+    // The acquire has succeeded, but nobody takes its result.
     let acquiring = client.lock("r").acquire();
     wait_until("the lock is held", || client.stats().held == 1);
     drop(acquiring);
     wait_until("nothing is left", || client.stats().held == 0 && servers.are_empty());
-    // Neither is a lease kept that its holder loses with the client.
+    // A lease that ends because its client is closed is not kept either.
     let lease = acquired(&client, &servers);
     let other = builder(&servers).keep(LONG).build().unwrap();
     let also = wait(other.lock("s").acquire()).unwrap();
@@ -169,7 +171,7 @@ fn a_time_out_of_range_releases_nothing() {
     assert_eq!(error.code(), ErrorCode::Config);
     assert!(error.message().contains("keep must be a duration from 10 ms to 24 h"), "{error}");
     assert!(lease.is_valid());
-    // As long as no other client relies on the key, the guard does not limit the time.
+    // No client relies on a kept key, so the restart guard does not limit the time for which the key is kept.
     let guarded = Client::builder().nodes(["memory://keep-guard"]).restart_guard(TIMEOUT);
     let guarded = guarded.ttl(TIMEOUT).keep(2 * TIMEOUT).build().unwrap();
     assert!(guarded.lock("r").keep(3 * TIMEOUT).checked().is_ok());

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
-/// The ttl of the locks. The client stops trying to deliver an UNDO a little later than this, which must be longer than the
-/// longest pause before it connects again.
+/// The ttl of the locks. It must be longer than the longest pause before the client connects again, because the client
+/// stops trying to deliver an UNDO a little after the ttl.
 const TTL: Duration = Duration::from_secs(3);
 
 /// The number of locks that a test acquires: enough that the connections are replaced while some of the
@@ -25,8 +25,8 @@ fn locks(client: &Client) -> Vec<Lock> {
     (0..RESOURCES).map(|number| client.lock(format!("r{number}")).wait(NOW)).collect()
 }
 
-/// Waits until all nodes are connected. Waits for at least half of the ttl, so that an unresponsive
-/// connection is replaced before the test.
+/// Waits until all nodes are connected, and for at least half of the ttl, so that an unresponsive connection is
+/// replaced before the test.
 fn warm_up(client: &Client, servers: &Servers) {
     let began = Instant::now();
     wait_until("all nodes answer", || {
@@ -39,8 +39,8 @@ fn warm_up(client: &Client, servers: &Servers) {
     wait_until("no request is in flight", || servers.are_empty() && began.elapsed() > TTL / 2);
 }
 
-/// Freezes some nodes, lets `work` send requests to them, and waits until the client has given up and no
-/// longer retries. Then thaws the nodes. They must become free although no key expires.
+/// Freezes some nodes, lets `work` send requests to them, and waits until the client has given up and no longer
+/// retries. Then thaws the nodes. The nodes must become free although this function prevents every key from expiring.
 fn frozen(servers: &Servers, client: &Client, nodes: &[usize], work: impl FnOnce()) {
     let before: Vec<_> = nodes.iter().map(|node| servers.scripts(*node)).collect();
     nodes.iter().for_each(|node| drop(servers.ask(json!({ "freeze": node }))));
@@ -102,7 +102,8 @@ fn late_grant_of_a_frozen_node_is_undone_after_the_release() {
 #[test]
 fn closing_a_client_does_not_wait_for_a_frozen_node() {
     let servers = Servers::start(3);
-    // The connect timeout is long, because `close` waits for the client's tasks for at most that time.
+    // `close` waits for the client's tasks for at most the connect timeout. This timeout is longer than the test's time
+    // limit, so the test fails if `close` waits for the frozen node.
     let client = client(&servers, 4 * TIMEOUT);
     warm_up(&client, &servers);
     servers.ask(json!({ "freeze": 0 }));
@@ -120,13 +121,13 @@ fn closing_a_client_does_not_wait_for_a_frozen_node() {
     }
 }
 
-/// A slow node does not know the script of ACQUIRE, so the client sends the ACQUIRE again. The node runs it
-/// after the RELEASE.
+/// A slow node does not know the script of ACQUIRE, so the client sends the ACQUIRE again. The node runs this second
+/// ACQUIRE after the RELEASE.
 #[test]
 fn acquire_sent_again_after_the_release_leaves_no_key() {
     let servers = Servers::start(3);
     for server in 0..3 {
-        // Prevents the client from loading the scripts when it connects.
+        // Prevent the client from loading the scripts when it connects.
         servers.command(server, &["ACL", "SETUSER", "default", "-script|load"]);
     }
     let proxy = servers.proxy(1);

@@ -1,4 +1,4 @@
-//! `Client::list` on in-memory nodes. `tests/cli/test_list.py` has servers and clusters.
+//! `Client::list` on in-memory nodes. `tests/cli/test_list.py` tests it on servers and clusters.
 
 use quorlock::Client;
 

@@ -43,7 +43,7 @@ fn a_frozen_node_delays_none_of_many_requests() {
     let client = client(&servers, Duration::from_secs(5));
     release(&acquire(&client, 1));
     servers.ask(json!({ "freeze": 2 }));
-    // More requests than the connection and its queue can take.
+    // These are more requests than the connection and its queue can take.
     for _ in 0..3 {
         release(&acquire(&client, 5_000));
     }
@@ -111,7 +111,7 @@ fn a_lease_is_renewed_whichever_thread_drives_the_runtime() {
         }
     });
     assert!(held.is_valid());
-    // Then only the fallback driver drives it.
+    // Then only the fallback driver drives the runtime.
     thread::sleep(TTL);
     assert!(held.is_valid());
     // Then a thread that blocks for a long time drives the client's runtime.

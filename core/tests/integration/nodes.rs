@@ -6,7 +6,7 @@ use quorlock::{Client, ErrorCode, Level, NodeOutcome};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
-/// The restart guard, and the ttl.
+/// The restart guard, which is also the ttl.
 const GUARD: Duration = Duration::from_secs(5);
 
 #[test]

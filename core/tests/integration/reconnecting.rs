@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
-/// Longer than after which a connection counts as idle.
+/// Longer than the time after which a connection counts as idle.
 const IDLE: Duration = Duration::from_millis(1_200);
 
 fn client(urls: impl IntoIterator<Item = impl Into<String>>) -> Client {
-    // Long enough to reconnect on a busy machine.
+    // The timeout is long enough to reconnect on a busy machine.
     Client::builder().nodes(urls).ttl(LONG).node_timeout(TIMEOUT / 6).build().unwrap()
 }
 
@@ -30,7 +30,7 @@ fn acquired(client: &Client) -> Lease {
     wait(client.lock("r").wait(NOW).acquire()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs every operation, each after `disturb`. All must succeed at once.
+/// Runs every operation, and calls `disturb` before each of them. All operations must succeed at once.
 fn use_everything(client: &Client, disturb: impl Fn()) {
     disturb();
     let lease = acquired(client);
@@ -76,7 +76,8 @@ fn closed_connections_cost_no_error() {
     wait_until("no key is left", || servers.are_empty());
 }
 
-/// The nodes have granted the first round. Its token must not count twice, nor stay.
+/// The nodes grant the first round, but the answers are lost. The grants of its token must not count for the second
+/// round, and the token must not stay on any node.
 #[test]
 fn acquire_whose_answers_were_lost_is_repeated_with_a_fresh_token() {
     let servers = Servers::start(3);
@@ -189,7 +190,8 @@ fn closed_connections_of_a_cluster_and_behind_sentinels_cost_no_error() {
         assert!(wait(wait(client.lock("warm").acquire()).unwrap().release()));
         use_everything(&client, || {
             wait_until_idle(&servers);
-            // The sentinels come last in the list: the client asks them as soon as the master is gone.
+            // Begin with the sentinels, which come last in the list: the client asks the sentinels as soon as its
+            // connection to the master is closed.
             for server in (0..servers.urls.len()).rev() {
                 servers.command(server, &["CLIENT", "KILL", "TYPE", "normal"]);
             }
@@ -197,14 +199,17 @@ fn closed_connections_of_a_cluster_and_behind_sentinels_cost_no_error() {
     }
 }
 
-/// Waits until no client connects any more. An attempt to connect that is cut is a failure, unlike an idle connection.
+/// Waits until no client is connecting. If a connection attempt is cut, this counts as a failure, unlike the loss of an
+/// idle connection.
 fn wait_until_idle(servers: &Servers) {
     let connected = || -> Vec<String> {
         let of_server = |server| {
             let list = servers.command(server, &["CLIENT", "LIST", "TYPE", "normal"]);
             let list = list.as_str().unwrap().to_owned();
-            // The connection of this command itself is a new one each time.
-            let others = list.lines().filter(|line| !line.contains("cmd=client"));
+            // This command itself uses a new connection each time, and sentinels reconnect on their own.
+            let is_other =
+                |line: &&str| !line.contains("cmd=client") && !line.contains("name=sentinel-");
+            let others = list.lines().filter(is_other);
             others.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
         };
         (0..servers.urls.len()).flat_map(of_server).collect()

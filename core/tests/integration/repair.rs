@@ -1,5 +1,5 @@
-//! Leases whose key is missing on some nodes: the client repairs these nodes, and learns if another client
-//! has held the lock in between.
+//! Leases whose key is missing on some nodes: the client repairs these nodes. If another client has held the lock in
+//! the meantime, the client learns of this.
 
 use crate::servers::Servers;
 use crate::{wait, wait_until};
@@ -34,9 +34,9 @@ fn a_lease_is_repaired_until_all_nodes_hold_it() {
     wait_until("no key is left", || servers.are_empty());
 }
 
-/// Three of five nodes hold the lease. One of them loses the key, so another client can acquire the lock on
-/// this node and the other two. It releases the lock before the first client repairs these nodes. The first
-/// client must still learn that its lease was lost.
+/// Three of five nodes hold the lease. One of them loses the key, so another client can acquire the lock on this node
+/// and the other two. The other client releases the lock before the first client repairs these nodes. The first client
+/// must still learn that its lease was lost.
 #[test]
 fn a_holder_learns_that_another_client_won() {
     let servers = Servers::start(5);
@@ -77,7 +77,7 @@ fn a_release_does_not_confirm_a_lease_that_was_overtaken() {
     assert!(!wait(lease.release()));
 }
 
-/// A contender that lost has left larger fences on two nodes. The lease is not lost.
+/// A contender that did not win the lock has left larger fences on two nodes. This must not end the lease.
 #[test]
 fn a_contender_that_lost_does_not_end_the_lease() {
     let servers = Servers::start(5);

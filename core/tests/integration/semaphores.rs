@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Longer than any test: nothing expires.
+/// Longer than any test, so nothing expires.
 const LONG: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
 
@@ -19,7 +19,7 @@ fn client(servers: &Servers) -> Client {
     builder.node_timeout(TIMEOUT).build().unwrap()
 }
 
-/// A client whose waiters try again only if they are notified, and stay in the queues.
+/// Returns a client whose waiters stay in the queues, and try again only if they are notified.
 fn patient(servers: &Servers) -> Client {
     let builder = Client::builder().nodes(&servers.urls).ttl(LONG).wait_forever();
     builder.node_timeout(TIMEOUT).retry_delay(LONG, LONG).build().unwrap()
@@ -71,7 +71,7 @@ fn as_many_permits_are_held_as_the_limit_allows() {
         assert!(leases.iter().all(|lease| wait(lease.release())));
     }
     wait_until("no key is left", || servers.are_empty());
-    // A lock of the resource is independent.
+    // A lock with the same resource is independent of the semaphore.
     let lease = acquire(&one.semaphore("s", 1));
     let lock = wait(one.lock("s").wait(NOW).acquire()).unwrap();
     assert!(wait(lock.release()) && wait(lease.release()));
@@ -122,7 +122,7 @@ fn waiter_for_several_permits_is_not_overtaken() {
         });
         wait_for_waiters(&servers, 2);
         assert!(wait(held.pop().unwrap().release()));
-        // One is free, but it is for the first waiter.
+        // One permit is free, but the first waiter has precedence.
         for _ in 0..20 {
             assert!(try_acquire(&two.semaphore("s", 3)).is_none());
         }
@@ -144,7 +144,8 @@ fn release_notifies_the_next_waiter_with_the_slot() {
         .map(|turn| acquire(&[&one, &two][turn % 2].semaphore("s", 4)))
         .map(|lease| (lease.only_slot().unwrap(), lease))
         .collect();
-    // A node that lacks the key of a permit would offer that one, and the waiter would learn of the release late.
+    // A node that lacks the key of a permit would offer that permit instead, and the waiter would learn of the release
+    // late.
     let exist = |node| {
         let slots = ["0", "1", "2", "3"].map(|slot| format!("{{s}}:permit:{slot}"));
         let [a, b, c, d] = slots.each_ref().map(String::as_str);
@@ -152,7 +153,8 @@ fn release_notifies_the_next_waiter_with_the_slot() {
     };
     for slot in [2, 0, 3] {
         wait_until("all nodes have all permits", || {
-            // Repairs the key of a node that refused, because it was released later than the others.
+            // Repairs the key on a node that refused the acquire, because the permit was released on this node later
+            // than on the others.
             held.values().for_each(|lease| wait(lease.extend(None)).unwrap());
             (0..3).all(exist)
         });
@@ -186,7 +188,7 @@ fn undo_of_an_earlier_round_does_not_put_the_winner_back_into_a_queue() {
         };
         (0..3).for_each(|node| free(node, "1"));
         free(0, "0");
-        // So the waiter loses its next round, and begins another one at once.
+        // These notifications offer slot 0, so the waiter loses its next round, and begins another round at once.
         for node in 0..2 {
             servers.command(node, &["PUBLISH", channel, &format!("{number} {{s}}:permit:0")]);
         }
@@ -209,7 +211,7 @@ fn winner_leaves_the_queue_of_a_node_that_refused_it() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| acquire(&two.semaphore("s", 1)));
         wait_for_waiters(&servers, 1);
-        // Node 2 has another holder, so it will refuse.
+        // On node 2, another program holds the permit, so this node will refuse the waiter.
         servers.command(2, &["SET", "{s}:permit:0", "another program"]);
         wait(lease.release());
         let won = waiting.join().unwrap();
@@ -376,7 +378,7 @@ fn adopted_permit_is_free_when_the_lease_of_the_adopter_ends() {
     let servers = Servers::start(3);
     let one = client(&servers);
     let two = client(&servers);
-    // Not before the ttl of the giver, if the nodes remembered that.
+    // If the nodes remembered the long ttl of the giver, the second client would get the permit only after that ttl.
     let lease = acquire(&one.semaphore("s", 1).ttl(10 * LONG));
     let text = wait(lease.detach(LONG)).unwrap().into_text();
     let short = one.adopt(&text).ttl(Duration::from_secs(1)).auto_extend(false);

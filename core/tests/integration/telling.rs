@@ -13,8 +13,8 @@ use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
 
-/// Collects the records of all tests that run at the same time. It takes each record immediately, so that
-/// none is dropped.
+/// Collects the records of all tests that run at the same time. The recorder takes each record immediately, so that no
+/// record is dropped.
 struct Recorder {
     _listener: Arc<Listener>,
     records: Arc<Mutex<Vec<Arc<Record>>>>,
@@ -25,8 +25,8 @@ impl Recorder {
         Self::begin_at(5)
     }
 
-    /// Records events up to this level: 2 is WARN, 5 is TRACE. The buffer is shared with the events of all
-    /// tests of this process, and drops the oldest when it is full.
+    /// Records events up to this level: 2 is WARN, 5 is TRACE. All tests of this process share the buffer, which drops
+    /// its oldest events when it is full.
     fn begin_at(level: u8) -> Self {
         let own = Arc::new(OnceLock::<Weak<Listener>>::new());
         let records = Arc::<Mutex<Vec<_>>>::default();
@@ -43,7 +43,7 @@ impl Recorder {
         Self { _listener: listener, records }
     }
 
-    /// The records with this name that have a field with this text.
+    /// Returns the records with this name that have a field with this text.
     fn about(&self, name: &str, text: &str) -> Vec<Arc<Record>> {
         let records = self.records.lock().unwrap();
         let has = |record: &&Arc<Record>| {

@@ -58,7 +58,7 @@ fn many_leases_are_renewed_in_shared_requests() {
         thread::sleep(Duration::from_millis(20));
     }
     let requests = scripts(&servers, 0) - before;
-    // Unbatched renewals would take 3,000 requests, full batches at least 48.
+    // Without batches, the renewals would take 3,000 requests. Full batches take at least 48.
     assert!((40..600).contains(&requests), "{requests} requests");
     drop(leases);
     wait_until("all leases are released", || servers.are_empty());
@@ -143,8 +143,8 @@ fn a_majority_that_comes_back_in_time_saves_the_lease() {
     assert!(wait(lease.release()));
 }
 
-/// A firewall that has lost its state drops everything on the open connections, and tells nobody. `is_busy`: whether
-/// another acquire waits for its votes meanwhile.
+/// Holds a lease while a firewall that has lost its state silently drops everything on the open connections. If
+/// `is_busy`, another acquire waits for votes at the same time.
 fn survive_stuck_connections(is_busy: bool) {
     let servers = Servers::start(3);
     let proxies: Vec<_> = (0..3).map(|server| servers.proxy(server)).collect();
@@ -264,7 +264,7 @@ fn ends_with_held_leases() {
     let client = Client::builder().ttl(Duration::from_secs(600)).build().unwrap();
     let leases: Vec<_> =
         (0..20).map(|i| wait(client.lock(format!("r{i}")).acquire()).unwrap()).collect();
-    // `release_all` notifies these waiters by releasing the leases. None of them may get a lease.
+    // `release_all` notifies these waiters by releasing the leases. None of these waiters may get a lease.
     let waiting: Vec<_> = (0..20).map(|i| client.lock(format!("r{i}")).acquire()).collect();
     let other = Client::builder().build().unwrap();
     let waiting_elsewhere = other.lock("r0").acquire();

@@ -193,7 +193,7 @@ fn scenarios() {
     }
 }
 
-/// Plays a story. Without `servers`, its steps that look at what a server stores are left out.
+/// Plays a story. Without `servers`, skips the steps that look at what a server stores.
 fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
     let open = |by: &Value| {
         let nodes: Vec<_> = match by["nodes"].as_array() {

@@ -22,7 +22,7 @@ fn lease_can_be_adopted_until_its_time_is_over() {
     let adopted = done(client.adopt(&text).ttl(MINUTE).auto_extend(false).acquire()).unwrap();
     assert!(adopted.is_valid() && adopted.fence() > lease.fence());
 
-    // Nobody adopts it again in time. The clock of the adopter does not matter: the nodes decide.
+    // Nobody adopts the detached lease in time. The clock of the adopter does not matter, because the nodes decide.
     let text = detach(&adopted, 2 * MINUTE);
     advance(&nodes, 3 * MINUTE);
     let error = done(client.adopt(&text).acquire()).unwrap_err();
@@ -88,7 +88,7 @@ fn adoption_waits_for_adopters_that_fail() {
     assert!(done(acquire(&failing).unwrap().release()));
     assert!(done(acquire(&adopter).unwrap().release()));
     let text = detach(&acquire(&giver).unwrap(), TTL);
-    // An adopter gets the keys of one node, and no answers of the others.
+    // An adopter gets the key on one node, and no answers from the other nodes.
     for node in 1..3 {
         done(nodes.apply(Some(node), Fault::Freeze));
     }
@@ -103,7 +103,7 @@ fn adoption_waits_for_adopters_that_fail() {
     assert!(done(adopting).unwrap().is_valid());
 }
 
-/// Lets an adopter with this ttl get the keys of all nodes, but too late, so that it gives them back.
+/// Lets an adopter with this ttl get the keys on all nodes, but too late, so that the adopter gives the keys back.
 fn fail_to_adopt(nodes: &TestNodes, adopter: &Client, text: &str, ttl: Duration) {
     for node in 1..3 {
         done(nodes.apply(Some(node), Fault::Freeze));
@@ -148,7 +148,8 @@ fn adoption_ends_when_too_few_of_the_nodes_that_may_vote_have_the_key() {
     advance(&nodes, Duration::from_secs(5));
     let text = done(detaching).unwrap().into_text();
     done(nodes.apply(Some(2), Fault::Thaw));
-    // One node may not vote, and one has lost the key, which does not come back.
+    // Node 2 must not vote, because it may get a late request of the giver. Node 1 has lost the key, and waiting does
+    // not bring the key back.
     done(nodes.apply(Some(1), Fault::Forget));
     let adopting = adopter.adopt(&text).ttl(MINUTE).wait_forever().acquire();
     advance(&nodes, 2 * TTL);

@@ -1,5 +1,5 @@
-//! `TestNodes`: faults of in-memory nodes, and the clock. In a program of its own, because the clock
-//! is that of the process. No test sleeps: each takes milliseconds, even if it covers hours.
+//! `TestNodes`: faults of in-memory nodes, and the clock. These tests are a separate program, because they move the
+//! clock of the whole process. No test sleeps. Each test takes milliseconds, even if it covers hours.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod adoption;
@@ -9,7 +9,7 @@ use quorlock::{Client, Error, ErrorCode, Fault, Lease, Level, NodeOutcome, Pendi
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest time that a test may take. The clock is moved much further than this.
+/// The longest time that a test may take. The tests move the clock much further than this.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(600);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ fn max_hold_limits_the_ttl_and_its_default_does_not() {
         assert_eq!(lease.ttl(), 2 * MINUTE);
         advance(&nodes, 3 * MINUTE);
         assert!(!lease.is_valid());
-        // The nodes forget it, too, although the client has not released it.
+        // The nodes forget the lease too, although the client has not released it.
         assert!(done(acquire(&client).unwrap().release()));
     }
 
@@ -159,7 +159,7 @@ fn frozen_node_answers_once_it_is_thawed() {
     done(nodes.apply(None, Fault::Thaw));
     advance(&nodes, Duration::from_secs(10));
     let lease = done(waiting).unwrap();
-    // What the nodes granted late was undone.
+    // The client has undone the late grants of the nodes.
     assert!(lease.is_valid() && done(lease.release()));
     assert!(!done(client.lock("r").locked()).unwrap());
 }
@@ -173,7 +173,7 @@ fn node_that_forgets_has_restarted() {
     let other = builder.build().unwrap();
     let lease = acquire(&guarded).unwrap();
 
-    // Without the guard, a restart of a majority hands out the lock again.
+    // After a majority has restarted, a client without the restart guard gets the lock although it is held.
     done(nodes.apply(Some(0), Fault::Forget));
     done(nodes.apply(Some(1), Fault::Forget));
     let error = acquire(&guarded).unwrap_err();
@@ -208,7 +208,7 @@ fn clock_of_clients_of_real_nodes_cannot_be_moved() {
     let nodes = TestNodes::new(1).unwrap();
     let real =
         Client::builder().nodes(["redis://127.0.0.1:1"]).wait(Duration::ZERO).build().unwrap();
-    // Nothing was measured with the clock yet.
+    // The client of a real node has not used its node yet, so the clock can still be moved.
     advance(&nodes, Duration::from_secs(1));
     assert_eq!(acquire(&real).unwrap_err().code(), ErrorCode::NoQuorum);
     let own = client(&nodes);

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 fn winner_leaves_the_queue_of_a_guarded_node_that_refused_it() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
-    // A node remembers a queue for longer than a minute, so the test does not wait for its end.
+    // A node remembers a queue for longer than a minute, so the queue cannot become empty at the end only because it
+    // has expired.
     let builder = Client::builder().ttl(TTL).wait_forever().retry_delay(MINUTE, MINUTE);
     let guarded = builder.clone().nodes(nodes.urls()).restart_guard(TTL);
     let [one, two] = [(), ()].map(|()| guarded.clone().build().unwrap());
@@ -25,7 +26,8 @@ fn winner_leaves_the_queue_of_a_guarded_node_that_refused_it() {
     let lease = done(one.semaphore("s", 1).acquire()).unwrap();
     let waiting = two.semaphore("s", 1).acquire();
     wait_for(1, Duration::ZERO);
-    // The third node forgets everything, and has another holder then. The waiter joins its queue again.
+    // The third node forgets everything, and then another client acquires the permit there. The waiter joins the queue
+    // of this node again.
     done(nodes.apply(Some(2), Fault::Forget));
     let _other = done(third.semaphore("s", 1).acquire()).unwrap();
     wait_for(1, MINUTE / 4);

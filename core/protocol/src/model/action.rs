@@ -1,6 +1,6 @@
 //! The steps of the model. `step.rs` says which are possible, and what they change.
 
-use super::world::Token;
+use super::settings::Token;
 
 /// One step. The numbers identify the client and the node, in this order.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,14 +27,13 @@ pub(super) enum Action {
     Crash(usize),
     /// The next request of a client reaches a node.
     Request(usize, usize),
-    /// The next request of a client reaches a node, which is paused between what it reads and what it writes.
+    /// The next request of a client reaches a node. The node is paused after it reads its clock and before it writes.
     Pause(usize, usize),
     /// A node refuses the next request of a client, an ACQUIRE, because of its queue.
     Refuse(usize, usize),
     /// The next reply of a node reaches a client.
     Reply(usize, usize),
-    /// A node does not know the script of the next request, an ACQUIRE or a HEAL; the client sends it
-    /// again.
+    /// A node does not know the script of the next request, an ACQUIRE or a HEAL; the client sends the request again.
     Again(usize, usize),
     /// The next request on a replaced connection that is still open reaches a node.
     Old(usize, usize),
@@ -63,4 +62,5 @@ pub(super) enum Awaited {
     Heal(Token),
     /// GIVE BACK of an upgrade.
     GiveBack(Token),
+    Release(Token),
 }

@@ -34,7 +34,7 @@ impl World {
             last_token: 0,
             last_fence: 0,
             fences: Vec::new(),
-            claim: scope.claim,
+            check: scope.check,
             overtaken: false,
             offer: None,
             modes: std::array::from_fn(|number| match scope.readers.contains(&number) {
@@ -52,8 +52,7 @@ impl World {
                 extensions_left: if is_first { scope.extensions } else { 0 },
                 changes_left: if is_first { scope.changes } else { 0 },
                 repairs_left: scope.repairs,
-                attempts: Vec::new(),
-                held: None,
+                claims: Vec::new(),
                 links: Default::default(),
             });
         }

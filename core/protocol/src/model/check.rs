@@ -12,8 +12,8 @@ fn checker(scope: &Scope) -> CheckerBuilder<Scope> {
     scope.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures)
 }
 
-/// Searches the whole scope and returns the number of distinct states. Panics if a claim is violated or an
-/// event that must happen is never reached.
+/// Searches the whole scope and returns the number of distinct states. Panics if a property is violated or an event
+/// that must happen is never reached.
 fn search(scope: &Scope) -> usize {
     let began = Instant::now();
     // Depth-first search needs less memory than breadth-first search, which `fail` uses to find a short
@@ -55,7 +55,8 @@ fn story(path: Path<World, Action>) -> String {
     let mut story = String::new();
     for (world, action) in path.into_vec() {
         let tokens: Vec<_> = (0..world.nodes.len()).map(|node| world.tokens_on(node)).collect();
-        let valid: Vec<_> = world.valid().map(|held| (held.token, held.fence)).collect();
+        let valid: Vec<_> =
+            world.valid().map(|held| (held.token, held.claim.lease().fence())).collect();
         story += &format!("  tick {}: tokens {tokens:?}, valid {valid:?}", world.tick);
         if let Some(wrong) = world.wrong {
             story += &format!(", {wrong}");

@@ -1,24 +1,22 @@
-//! A client of the model: does what the driver does, one step at a time.
+//! A client of the model: turns steps into method calls on its claims, and carries out their commands, as the driver
+//! does.
 
 use super::action::Awaited;
+use super::owned::{Decided, Extending, Owned, Raise};
 use super::scope::Scope;
-use super::settings::{NODES, TERM};
-use super::world::{
-    Attempt, Client, Decided, Extending, Held, Link, Offer, Raise, Reply, Request, Token, World,
-};
+use super::settings::{NODES, TERM, Token};
+use super::world::{Client, Offer, Reply, Request, World};
 use crate::node::readers::LockMode;
-use crate::{
-    Actions, Answer, Event, Extended, Footprint, Healed, Lease, Moment, NodeSet, Outcome, Round,
-    Vote,
-};
+use crate::{Answer, Commands, Event, Extended, Healed, NodeSet, Origin, Outcome, Round, Vote};
 
 impl World {
-    /// Begins a round; an adopter's if there is an offer.
+    /// Begins a round. If there is an offer, the client is an adopter.
     pub(super) fn start(&mut self, scope: &Scope, number: usize, offer: Option<Offer>) {
         self.clients[number].rounds_left -= 1;
         let silent = offer.map_or(NodeSet::EMPTY, |offer| offer.silent);
         let giver = offer.map(|offer| offer.token);
-        self.begin_round(scope, number, giver, self.modes[number], silent);
+        let origin = offer.map_or(Origin::Acquired, |_| Origin::Adopted);
+        self.begin_round(scope, number, (giver, origin), self.modes[number], silent);
     }
 
     /// Begins a round of a new token in this mode. The nodes in `silent` may not vote.
@@ -26,24 +24,15 @@ impl World {
         &mut self,
         scope: &Scope,
         number: usize,
-        giver: Option<Token>,
+        (giver, origin): (Option<Token>, Origin),
         mode: LockMode,
         silent: NodeSet,
     ) {
         let now = self.now(number);
         self.last_token += 1;
         let token = self.last_token;
-        self.clients[number].attempts.push(Attempt {
-            token,
-            giver,
-            mode,
-            round: Round::new(Self::quorum(), now, TERM),
-            began: now,
-            decided: None,
-            votes: [None; NODES],
-            late: [false; NODES],
-            raises: [Raise::Unasked; NODES],
-        });
+        let begins = (Self::quorum(), origin, now, TERM);
+        self.clients[number].claims.push(Owned::new(token, giver, mode, begins));
         // Adding the client's number makes the proposals of all clients differ.
         let time = self.wall_clock() + number as u64;
         let proposal = time.saturating_add_signed(scope.wall_clocks[number]);
@@ -57,29 +46,21 @@ impl World {
         }
     }
 
-    /// The nodes that have not answered all requests that set the key of the client's lease.
-    fn silent(&self, number: usize) -> NodeSet {
-        let held = self.clients[number].held.as_ref();
-        held.map_or(NodeSet::EMPTY, |held| held.footprint.silent())
-    }
-
-    /// Whether the client's lease is valid and adopters could win it.
+    /// Whether the client's lease can be detached.
     pub(super) fn can_be_detached(&self, number: usize) -> bool {
-        let held = self.clients[number].held.as_ref();
-        held.is_some_and(|held| held.lease.is_valid(self.now(number)))
-            && self.silent(number).len() <= Self::quorum().tolerated()
+        let held = self.clients[number].held();
+        held.is_some_and(|held| held.claim.clone().detach(self.now(number)).is_ok())
     }
 
     /// Detaches the client's lease.
     pub(super) fn detach(&mut self, number: usize) {
         let now = self.now(number);
-        let silent = self.silent(number);
-        let Some(mut held) = self.clients[number].held.take() else { return };
-        if held.lease.detach(now) && held.lease.is_valid(now) {
-            self.wrong = Some("a lease is valid after it was detached");
-        }
-        self.offer = Some(Offer { token: held.token, silent, is_adopted: false });
-        self.release_giver(number, &held);
+        let Some(held) = self.clients[number].held_mut() else { return };
+        let token = held.token;
+        let silent = held.claim.silent();
+        let Ok(commands) = held.claim.detach(now) else { return };
+        self.offer = Some(Offer { token, silent, is_adopted: false });
+        self.carry_out(number, token, commands);
         self.tidy(number);
     }
 
@@ -89,25 +70,32 @@ impl World {
         let last_token = self.last_token;
         let client = &mut self.clients[number];
         client.changes_left -= 1;
-        let Some(held) = &mut client.held else { return };
+        let Some(held) = client.held_mut() else { return };
         let token = held.token;
         if held.mode != LockMode::Shared {
             held.mode = LockMode::Shared;
             self.send_all(number, &Request::Downgrade { token });
-        } else if held.lease.begin_upgrade(now) {
+        } else if held.claim.begin_upgrade(now, TERM.patience()) {
             // Answers to EXTEND no longer count.
             held.extending = None;
             held.upgrades.push(last_token + 1);
-            self.begin_round(scope, number, Some(token), LockMode::Upgraded, NodeSet::EMPTY);
+            let origin = (Some(token), Origin::Upgraded);
+            self.begin_round(scope, number, origin, LockMode::Upgraded, NodeSet::EMPTY);
         }
     }
 
     fn send(&mut self, number: usize, node: usize, request: Request) {
         let link = &mut self.clients[number].links[node];
-        if let Request::Release { token, .. } = request
-            && link.is_released(token)
-        {
-            return;
+        if let Request::Release { token, giver, .. } = request {
+            if link.is_released(token) {
+                return;
+            }
+            let is_offered = |offer: Offer| offer.token == token && !offer.silent.contains(node);
+            if giver.is_none()
+                && self.offer.is_some_and(|offer| !offer.is_adopted && is_offered(offer))
+            {
+                self.wrong = Some("a detached lease is released where adopters need it");
+            }
         }
         // A request on a broken connection is lost. An undo or release is not: it is delivered after the
         // reconnect.
@@ -116,54 +104,69 @@ impl World {
         }
     }
 
+    fn send_to(&mut self, number: usize, nodes: NodeSet, request: &Request) {
+        nodes.iter().for_each(|node| self.send(number, node, request.clone()));
+    }
+
     fn send_all(&mut self, number: usize, request: &Request) {
-        for node in 0..NODES {
-            self.send(number, node, request.clone());
-        }
+        self.send_to(number, Self::quorum().all(), request);
     }
 
     /// The requests to a node that a client waits for, oldest first.
     pub(super) fn awaited(&self, number: usize, node: usize) -> Vec<Awaited> {
         let client = &self.clients[number];
         let mut awaited = Vec::new();
-        for attempt in &client.attempts {
-            if attempt.votes[node].is_none() || attempt.late[node] {
-                awaited.push(Awaited::Vote(attempt.token));
-            }
-            if attempt.raises[node] == Raise::Awaited {
-                awaited.push(Awaited::Raise(attempt.token));
-            }
+        for owned in &client.claims {
+            let token = owned.token;
+            let waits = [
+                (Awaited::Vote(token), owned.votes[node].is_none() || owned.late[node]),
+                (Awaited::Raise(token), owned.raises[node] == Raise::Awaited),
+                (Awaited::Heal(token), owned.is_healing(node)),
+                (Awaited::GiveBack(token), owned.giving_back.contains(node)),
+            ];
+            awaited.extend(waits.into_iter().filter(|(_, waits)| *waits).map(|(what, _)| what));
         }
-        let extending = client.held.as_ref().and_then(|held| held.extending.as_ref());
-        if let Some(extending) = extending.filter(|e| e.answers[node].is_none()) {
-            awaited.push(Awaited::Extension(extending.number));
-        }
-        let held = client.held.as_ref().filter(|held| held.healing.contains(node));
-        awaited.extend(held.map(|held| Awaited::Heal(held.token)));
-        let held = client.held.as_ref().filter(|held| held.giving_back.contains(node));
-        let upgrade = held.and_then(|held| held.upgrades.last());
-        awaited.extend(upgrade.map(|upgrade| Awaited::GiveBack(*upgrade)));
+        let extending = client.extending().filter(|e| e.answers[node].is_none());
+        awaited.extend(extending.map(|extending| Awaited::Extension(extending.number)));
         awaited
     }
 
     /// The requests to a node that a client waits for and whose deadline has not passed.
     pub(super) fn timely(&self, number: usize, node: usize) -> Vec<Awaited> {
-        let is_late = |token: Token| {
-            let mut attempts = self.clients[number].attempts.iter();
-            attempts.any(|attempt| attempt.token == token && attempt.late[node])
+        let client = &self.clients[number];
+        let is_late = |awaited: &Awaited| match *awaited {
+            Awaited::Vote(token) => client.owned(token).is_some_and(|owned| owned.late[node]),
+            Awaited::Heal(token) => client.owned(token).is_some_and(|o| o.healing[node] == 0),
+            _ => false,
         };
         let mut awaited = self.awaited(number, node);
-        awaited.retain(|a| !matches!(a, Awaited::Vote(token) if is_late(*token)));
+        awaited.retain(|awaited| !is_late(awaited));
+        // While no vote and no HEAL is pending, it makes no difference when the release ends.
+        let waits_for_release = |owned: &&Owned| {
+            owned.releasing.contains(node) && (owned.is_voting() || owned.is_healing_any())
+        };
+        let releasing = client.claims.iter().filter(waits_for_release);
+        awaited.extend(releasing.map(|owned| Awaited::Release(owned.token)));
         awaited
     }
 
     /// Handles the expiry of this request's deadline. A later answer is still processed if the request is an
-    /// ACQUIRE.
+    /// ACQUIRE or a HEAL.
     pub(super) fn time_out(&mut self, number: usize, node: usize, awaited: Awaited) {
-        if let Awaited::Vote(token) = awaited
-            && let Some(attempt) = self.clients[number].attempt(token)
-        {
-            attempt.late[node] = true;
+        match awaited {
+            Awaited::Vote(token) => {
+                if let Some(owned) = self.clients[number].owned_mut(token) {
+                    owned.late[node] = true;
+                }
+            }
+            Awaited::Heal(token) => {
+                if let Some(owned) = self.clients[number].owned_mut(token) {
+                    owned.healing[node] -= 1;
+                    owned.healing_late[node] += 1;
+                }
+                return self.healed(number, node, token, None, true);
+            }
+            _ => {}
         }
         self.give_up(number, node, awaited);
     }
@@ -174,29 +177,50 @@ impl World {
             Awaited::Vote(token) => self.vote(number, node, token, Vote::Unknown, false),
             Awaited::Raise(token) => self.raised(number, node, token, false),
             Awaited::Extension(_) => self.extended(number, node, Answer::Unknown),
-            Awaited::Heal(_) => self.repaired(number, node, None),
+            Awaited::Heal(token) => {
+                if let Some(owned) = self.clients[number].owned_mut(token) {
+                    owned.healing[node] = 0;
+                    owned.healing_late[node] = 0;
+                }
+                self.healed(number, node, token, None, true);
+            }
             Awaited::GiveBack(upgrade) => self.gave_back(number, node, upgrade, false),
+            Awaited::Release(token) => self.released(number, node, token),
         }
     }
 
-    /// Handles the answer of a node to GIVE BACK of an upgrade, or its deadline, as `is_answered` says.
-    pub(super) fn gave_back(
-        &mut self,
-        number: usize,
-        node: usize,
-        upgrade: Token,
-        is_answered: bool,
-    ) {
-        if !self.awaited(number, node).contains(&Awaited::GiveBack(upgrade)) {
+    /// Handles the answer of a node to RELEASE or GIVE BACK of this token.
+    pub(super) fn deleted(&mut self, number: usize, node: usize, token: Token) {
+        self.gave_back(number, node, token, true);
+        self.released(number, node, token);
+    }
+
+    /// Handles the end of a client's wait for an answer to GIVE BACK of an upgrade. `is_answered` is `false` if the
+    /// client gave up.
+    fn gave_back(&mut self, number: usize, node: usize, token: Token, is_answered: bool) {
+        let now = self.now(number);
+        let client = &mut self.clients[number];
+        let Some(upgrade) = client.owned_mut(token).filter(|o| o.giving_back.contains(node)) else {
             return;
+        };
+        upgrade.giving_back.remove(node);
+        let giver = upgrade.giver.filter(|_| is_answered);
+        if let Some(held) = giver.and_then(|giver| client.owned_mut(giver)) {
+            held.claim.gave_back(now, &token, node);
         }
-        let Some(held) = &mut self.clients[number].held else { return };
-        held.giving_back.remove(node);
-        if is_answered {
-            held.footprint.answered_give_back(&upgrade, node);
-        }
-        if held.giving_back.is_empty() {
-            held.lease.end_upgrade();
+        self.end_upgrade(number, token);
+        self.tidy(number);
+    }
+
+    /// Handles a node's answer to RELEASE, or the end of the wait for that answer.
+    fn released(&mut self, number: usize, node: usize, token: Token) {
+        let owned = self.clients[number].owned_mut(token);
+        let Some(owned) = owned.filter(|owned| owned.releasing.contains(node)) else { return };
+        owned.releasing.remove(node);
+        if owned.releasing.is_empty() {
+            let commands = owned.claim.end_release();
+            self.carry_out(number, token, commands);
+            self.tidy(number);
         }
     }
 
@@ -204,18 +228,24 @@ impl World {
         match reply {
             Reply::Vote(token, vote, in_order) => {
                 let client = &mut self.clients[number];
-                let Some(began) = client.attempt(token).map(|attempt| attempt.began) else {
-                    return;
-                };
+                let Some(began) = client.owned(token).map(|owned| owned.began) else { return };
                 let vote = if client.links[node].counts(began) { vote } else { vote.uncounted() };
                 self.vote(number, node, token, vote, in_order);
             }
             Reply::Raised(token, stored) => self.raised(number, node, token, stored),
-            Reply::Healed(_, healed) => self.repaired(number, node, Some(healed)),
+            Reply::Healed(token, healed) => {
+                let Some(owned) = self.clients[number].owned_mut(token) else { return };
+                let is_late = owned.healing_late[node] > 0;
+                let pending = if is_late { &mut owned.healing_late } else { &mut owned.healing };
+                pending[node] -= 1;
+                // A node that answers after the deadline is not counted.
+                self.healed(number, node, token, Some(healed).filter(|_| !is_late), false);
+            }
             Reply::Extended(_, done) => {
                 let client = &self.clients[number];
-                let extending = client.held.as_ref().and_then(|held| held.extending.as_ref());
-                let Some(began) = extending.map(|extending| extending.began) else { return };
+                let Some(began) = client.extending().map(|extending| extending.began) else {
+                    return;
+                };
                 let answer = if done { Answer::Yes } else { Answer::No };
                 let counts = client.links[node].counts(began);
                 self.extended(number, node, if counts { answer } else { answer.uncounted() });
@@ -225,57 +255,31 @@ impl World {
 
     /// Handles a node's vote, or its answer after the deadline.
     fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote, in_order: bool) {
-        // The round was won, and its lease is already released: abandon the round, so that a late grant is
-        // undone.
-        if self.clients[number].attempt(token).is_some_and(|a| a.decided == Some(Decided::Won))
-            && self.clients[number].held.as_ref().is_none_or(|held| held.token != token)
-        {
-            self.handle(number, token, Event::Abandon);
-        }
-        let Some(attempt) = self.clients[number].attempt(token) else { return };
-        let event = match attempt.votes[node] {
+        let Some(owned) = self.clients[number].owned_mut(token) else { return };
+        let event = match owned.votes[node] {
             None => Event::Vote { node, vote, in_order },
             Some(_) => {
-                attempt.late[node] = false;
+                owned.late[node] = false;
                 Event::Late { node, vote }
             }
         };
         // A late vote changes nothing in a round that is not decided.
-        if attempt.votes[node].is_none() || attempt.decided.is_some() {
-            attempt.votes[node] = Some(vote);
-        }
-        let held = self.clients[number].held.as_mut().filter(|held| held.token == token);
-        if let (Some(held), Vote::Granted { fence }) = (held, vote) {
-            held.lease.granted(node, fence);
+        if owned.votes[node].is_none() || owned.decided.is_some() {
+            owned.votes[node] = Some(vote);
         }
         self.handle(number, token, event);
-        let Client { attempts, held, .. } = &mut self.clients[number];
-        let attempt = attempts.iter().find(|attempt| attempt.token == token);
-        let held = held.as_mut().filter(|held| held.token == token);
-        if let (Some(held), Some(attempt)) = (held, attempt) {
-            held.footprint.counted_votes(&attempt.round);
-        }
         self.tidy(number);
     }
 
-    /// Called when a node has applied a HEAL. If the lease has been released meanwhile, releases the key
-    /// too.
-    pub(super) fn healed(&mut self, number: usize, node: usize, token: Token, mode: LockMode) {
-        let client = &self.clients[number];
-        if !client.crashed && client.held.as_ref().is_none_or(|held| held.token != token) {
-            self.send(number, node, Request::Release { token, giver: None, mode, is_undo: false });
-        }
-    }
-
-    /// Handles a node's report that it does not know the script of this request. The client sends the
-    /// request again, after the requests that it sent meanwhile, unless the deadline has passed.
+    /// Handles a node's report that it does not know the script of this request. The client sends the request again,
+    /// after the requests that it has sent in the meantime. It does not send an ACQUIRE again whose deadline has
+    /// passed.
     pub(super) fn send_again(&mut self, number: usize, node: usize, request: Request) {
         if self.clients[number].crashed {
             return;
         }
         if let Request::Acquire { token, giver, mode, proposal, .. } = request {
-            let attempt = self.clients[number].attempt(token);
-            match attempt.map(|attempt| attempt.votes[node]) {
+            match self.clients[number].owned(token).map(|owned| owned.votes[node]) {
                 Some(None) => {
                     let request = Request::Acquire { token, giver, mode, proposal, is_again: true };
                     self.send(number, node, request);
@@ -289,118 +293,170 @@ impl World {
     }
 
     fn raised(&mut self, number: usize, node: usize, token: Token, stored: bool) {
-        if let Some(attempt) = self.clients[number].attempt(token) {
-            attempt.raises[node] = Raise::Answered { stored };
+        if let Some(owned) = self.clients[number].owned_mut(token) {
+            owned.raises[node] = Raise::Answered { stored };
         }
         self.handle(number, token, Event::Raised { node, stored });
         self.tidy(number);
     }
 
+    /// Passes an event of a round to the claim of that round, and carries out the commands.
     fn handle(&mut self, number: usize, token: Token, event: Event) {
         let now = self.now(number);
-        let Some(attempt) = self.clients[number].attempt(token) else { return };
-        let Actions { raise, undo, outcome } = attempt.round.handle(now, event);
-        let giver = attempt.giver.filter(|_| !attempt.round.has_won());
-        let mode = attempt.mode;
-        let was_decided = attempt.decided.is_some();
-        if event == Event::Abandon {
-            attempt.decided = Some(Decided::Abandoned);
-        } else if !undo.is_empty() && attempt.decided.is_none() {
-            // The round is lost, although the reason may not be known yet.
-            attempt.decided = Some(Decided::Lost);
+        self.end_giver(number, token);
+        let Some(owned) = self.clients[number].owned_mut(token) else { return };
+        let commands = owned.claim.handle(now, event);
+        // The round may be lost before the reason is known.
+        let is_lost = owned.claim.round().is_some_and(Round::is_lost);
+        let outcome = commands.outcome;
+        owned.decided = owned.decided.or(match outcome {
+            Some(Outcome::Won { .. }) => Some(Decided::Won),
+            _ if event == Event::Abandon => Some(Decided::Abandoned),
+            _ => is_lost.then_some(Decided::Lost),
+        });
+        self.carry_out(number, token, commands);
+        if let Some(Outcome::Won { fence, .. }) = outcome {
+            self.won(number, token, fence);
         }
-        match outcome {
-            Some(Outcome::Won { .. }) => attempt.decided = Some(Decided::Won),
-            Some(Outcome::Lost(_)) => attempt.decided = Some(Decided::Lost),
-            None => {}
-        }
-        if let Some((nodes, fence)) = raise {
-            nodes.iter().for_each(|node| attempt.raises[node] = Raise::Awaited);
-            let request = Request::Raise { token, mode, fence };
-            nodes.iter().for_each(|node| self.send(number, node, request.clone()));
-        }
-        let request = Request::Release { token, giver, mode, is_undo: true };
-        let is_decided = self.clients[number].attempt(token).is_some_and(|a| a.decided.is_some());
-        if mode == LockMode::Upgraded && giver.is_some() && is_decided && !was_decided {
-            self.undo_upgrade(number, token, giver);
-        } else {
-            undo.iter().for_each(|node| self.send(number, node, request.clone()));
-        }
-        if let Some(Outcome::Won { fence, end }) = outcome {
-            self.won(number, token, fence, end);
+        self.end_upgrade(number, token);
+    }
+
+    /// If the lease of a failed upgrade was released or upgraded, tells the claim of that upgrade.
+    fn end_giver(&mut self, number: usize, token: Token) {
+        let client = &mut self.clients[number];
+        let is_deleted = |owned: &Owned| {
+            let mut claims = client.claims.iter();
+            claims.any(|other| owned.is_undone_upgrade_of(other.token) && other.claim.is_deleted())
+        };
+        if client.owned(token).is_some_and(is_deleted)
+            && let Some(owned) = client.owned_mut(token)
+        {
+            let commands = owned.claim.end_giver();
+            self.carry_out(number, token, commands);
         }
     }
 
-    /// Sends GIVE BACK of a failed upgrade to all nodes. The upgrade ends when they have answered.
-    fn undo_upgrade(&mut self, number: usize, token: Token, giver: Option<Token>) {
-        let held = self.clients[number].held.as_mut();
-        if let Some(held) = held.filter(|held| Some(held.token) == giver) {
-            held.footprint.sent_give_back(&token, Self::quorum().all());
-            held.giving_back = Self::quorum().all();
+    /// Sends the requests that a claim asks for.
+    fn carry_out(&mut self, number: usize, token: Token, commands: Commands<Token>) {
+        let Some(owned) = self.clients[number].owned_mut(token) else { return };
+        let Owned { giver, mode, .. } = *owned;
+        let is_undo = owned.decided != Some(Decided::Won);
+        if let Some((nodes, fence)) = commands.raise {
+            nodes.iter().for_each(|node| owned.raises[node] = Raise::Awaited);
+            self.send_to(number, nodes, &Request::Raise { token, mode, fence });
         }
-        let mode = LockMode::Upgraded;
-        self.send_all(number, &Request::Release { token, giver, mode, is_undo: true });
+        let release = Request::Release { token, giver: None, mode, is_undo };
+        // The order matters: after RELEASE of an upgrade, nothing gives its keys back to the lease.
+        for (upgrade, node) in commands.release_upgrades {
+            self.send(number, node, Request::release(upgrade, LockMode::Upgraded));
+            self.send(number, node, release.clone());
+        }
+        self.send_to(number, commands.release_both, &release);
+        if let Some(giver) = giver {
+            let mode = if mode == LockMode::Upgraded { LockMode::Shared } else { mode };
+            let release = Request::release(giver, mode);
+            self.send_to(number, commands.release_both, &release);
+            self.send_to(number, commands.release_giver, &release);
+        }
+        self.send_to(number, commands.release, &release);
+        self.give_back(number, token, commands.give_back);
     }
 
-    fn won(&mut self, number: usize, token: Token, fence: u64, end: Moment) {
+    /// Sends GIVE BACK to these nodes. If this is a failed upgrade, its shared lease waits for the answers.
+    fn give_back(&mut self, number: usize, token: Token, nodes: NodeSet) {
+        let client = &mut self.clients[number];
+        let Some(owned) = client.owned_mut(token) else { return };
+        let Owned { giver, mode, .. } = *owned;
+        let is_upgrade = owned.claim.origin() == Origin::Upgraded;
+        // An earlier GIVE BACK that is still under way is answered together with this one.
+        let waiting = owned.giving_back;
+        let new: NodeSet = nodes.iter().filter(|node| !waiting.contains(*node)).collect();
+        let upgraded = giver.filter(|_| is_upgrade);
+        if let Some(held) = upgraded.and_then(|giver| client.owned_mut(giver)) {
+            let commands = held.claim.gives_back(&token, new);
+            if commands != Commands::default() {
+                let held = held.token;
+                return self.carry_out(number, held, commands);
+            }
+            if let Some(owned) = client.owned_mut(token) {
+                new.iter().for_each(|node| owned.giving_back.insert(node));
+            }
+        }
+        self.send_to(number, nodes, &Request::Release { token, giver, mode, is_undo: true });
+    }
+
+    /// Ends an upgrade if it is decided and no GIVE BACK of it is under way. Then sends RELEASE if the lease was
+    /// released during the upgrade.
+    fn end_upgrade(&mut self, number: usize, upgrade: Token) {
         let now = self.now(number);
-        let Some(attempt) = self.clients[number].attempt(token) else { return };
-        let giver = attempt.giver;
-        let mode = attempt.mode;
-        if mode == LockMode::Upgraded {
-            let held = self.clients[number].held.as_mut();
-            if !held.is_some_and(|held| held.lease.upgraded(now)) {
-                // The lease has ended meanwhile.
-                self.undo_upgrade(number, token, giver);
-                return;
+        let client = &mut self.clients[number];
+        let has_ended = |owned: &&Owned| owned.decided.is_some() && owned.giving_back.is_empty();
+        let giver = client.owned(upgrade).filter(has_ended).and_then(|owned| owned.giver);
+        let Some(held) = giver.and_then(|giver| client.owned_mut(giver)) else { return };
+        if !held.claim.lease().is_upgrading() || held.upgrades.last() != Some(&upgrade) {
+            return;
+        }
+        let token = held.token;
+        let is_releasing = held.is_releasing();
+        let commands = held.claim.end_upgrade(now);
+        self.carry_out(number, token, commands);
+        if is_releasing {
+            self.send_release(number, token);
+        }
+    }
+
+    fn won(&mut self, number: usize, token: Token, fence: u64) {
+        let now = self.now(number);
+        let last_token = self.last_token;
+        let client = &mut self.clients[number];
+        let Some(owned) = client.owned_mut(token) else { return };
+        let Owned { giver, mode, .. } = *owned;
+        if !owned.claim.lease().is_valid(now) {
+            self.wrong = Some("a lease has ended when it is won");
+        }
+        owned.last_token = last_token;
+        if owned.claim.origin() == Origin::Upgraded {
+            let held = giver.and_then(|giver| client.owned_mut(giver));
+            if !held.is_some_and(|held| held.claim.upgraded(now)) {
+                return self.refuse(number, token);
             }
         }
         self.fence_granted(mode, fence);
         for other in (0..self.clients.len()).filter(|other| *other != number) {
             let now = self.now(other);
-            let held = self.clients[other].held.as_mut();
+            let held = self.clients[other].held_mut();
             if let Some(held) = held.filter(|held| [mode, held.mode] != [LockMode::Shared; 2]) {
-                held.is_overtaken |= token > held.last_token && held.lease.is_valid(now);
+                let is_valid = held.claim.lease().is_valid(now);
+                held.is_overtaken |= token > held.last_token && is_valid;
             }
-        }
-        let Some(attempt) = self.clients[number].attempt(token) else { return };
-        let footprint = Footprint::new(&attempt.round, end);
-        let lease = Lease::new(Self::quorum(), attempt.round.granted(), fence, end, None);
-        if !lease.is_valid(self.now(number)) {
-            self.wrong = Some("a lease has ended when it is won");
         }
         if let Some(offer) = self.offer.as_mut().filter(|offer| giver == Some(offer.token))
             && std::mem::replace(&mut offer.is_adopted, true)
         {
             self.wrong = Some("a lease is adopted twice");
         }
-        self.clients[number].held = Some(Held {
-            token,
-            giver,
-            mode,
-            upgrades: Vec::new(),
-            footprint,
-            giving_back: NodeSet::EMPTY,
-            fence,
-            lease,
-            extending: None,
-            is_complete: false,
-            healing: NodeSet::EMPTY,
-            last_token: self.last_token,
-            is_overtaken: false,
-            was_over: false,
-        });
+    }
+
+    /// Gives up an upgrade whose round was won, because the shared lease has ended in the meantime.
+    fn refuse(&mut self, number: usize, token: Token) {
+        let now = self.now(number);
+        let Some(owned) = self.clients[number].owned_mut(token) else { return };
+        owned.decided = Some(Decided::Refused);
+        let commands = owned.claim.refuse(now);
+        self.carry_out(number, token, commands);
     }
 
     pub(super) fn extend(&mut self, scope: &Scope, client: usize) {
         let now = self.now(client);
-        let Client { held, extensions_left, .. } = &mut self.clients[client];
-        let Some(held) = held else { return };
-        let Some(extension) = held.lease.extend(now, scope.extension) else { return };
+        let Client { claims, extensions_left, .. } = &mut self.clients[client];
+        let Some(held) = claims.iter_mut().find(|owned| owned.is_held()) else { return };
+        let patience = TERM.patience();
+        let Some((extension, _)) = held.claim.extend(now, scope.extension, patience) else {
+            return;
+        };
         *extensions_left -= 1;
         let number = *extensions_left;
-        let token = held.token;
-        let mode = held.mode;
+        let Owned { token, mode, .. } = *held;
         let ttl = extension.term().ttl;
         let request = Request::Extend { token, mode, ttl, number };
         held.extending = Some(Extending {
@@ -416,10 +472,10 @@ impl World {
 
     fn extended(&mut self, number: usize, node: usize, answer: Answer) {
         let now = self.now(number);
-        let Some(held) = &mut self.clients[number].held else { return };
+        let Some(held) = self.clients[number].held_mut() else { return };
         let Some(extending) = &mut held.extending else { return };
         extending.answers[node] = Some(answer);
-        let extended = held.lease.extended(now, &mut extending.extension, node, answer);
+        let extended = held.claim.extended(now, &mut extending.extension, node, answer);
         extending.is_confirmed |= extended == Some(Extended::Confirmed);
         if extending.is_confirmed && extending.is_overtaken {
             self.wrong = Some("a lease is confirmed after another client won the resource");
@@ -429,150 +485,95 @@ impl World {
         if extending.answers.iter().all(Option::is_some) {
             held.extending = None;
         }
-        let ttl = held.lease.heal(now, TERM).filter(|_| !missing.is_empty());
-        if let Some(ttl) = ttl {
-            let Held { token, giver, mode, fence, .. } = *held;
-            if !is_confirmed || !held.lease.is_valid(now) {
-                self.wrong = Some("a node is repaired although no majority confirmed the lease");
-            }
-            self.heal(number, missing, Request::Heal { token, giver, mode, ttl, fence });
+        let token = held.token;
+        let may_heal = is_confirmed && held.claim.lease().is_valid(now);
+        if self.heal(number, token, missing) && !may_heal {
+            self.wrong = Some("a node is repaired although no majority confirmed the lease");
         }
         self.tidy(number);
     }
 
-    /// Sends HEAL to the nodes that lack a new lease.
+    /// Sends HEAL to the nodes that lack the key of the client's lease.
     pub(super) fn repair(&mut self, number: usize) {
-        let now = self.now(number);
         let client = &mut self.clients[number];
         client.repairs_left -= 1;
-        let Some(held) = &client.held else { return };
-        let Some(ttl) = held.lease.heal(now, TERM) else { return };
-        let Held { token, giver, mode, fence, .. } = *held;
-        let missing = held.lease.missing();
-        self.heal(number, missing, Request::Heal { token, giver, mode, ttl, fence });
+        let Some(held) = client.held() else { return };
+        let (token, missing) = (held.token, held.claim.lease().missing());
+        self.heal(number, token, missing);
     }
 
-    fn heal(&mut self, number: usize, nodes: NodeSet, request: Request) {
-        for node in nodes.iter() {
-            let client = &mut self.clients[number];
-            if let Some(held) = client.held.as_mut().filter(|_| !client.links[node].broken) {
-                held.healing.insert(node);
-                held.footprint.sent_heal(node);
-                self.send(number, node, request.clone());
-            }
-        }
+    /// Sends HEAL to these nodes, except where the connection is broken. Returns whether any HEAL was sent.
+    fn heal(&mut self, number: usize, token: Token, nodes: NodeSet) -> bool {
+        let now = self.now(number);
+        let client = &mut self.clients[number];
+        let nodes: NodeSet = nodes.iter().filter(|node| !client.links[*node].broken).collect();
+        let Some(owned) = client.owned_mut(token).filter(|_| !nodes.is_empty()) else {
+            return false;
+        };
+        let Some(ttl) = owned.claim.heal(now, nodes) else { return false };
+        nodes.iter().for_each(|node| owned.healing[node] += 1);
+        let Owned { giver, mode, .. } = *owned;
+        let fence = owned.claim.lease().fence();
+        self.send_to(number, nodes, &Request::Heal { token, giver, mode, ttl, fence });
+        true
     }
 
-    fn repaired(&mut self, number: usize, node: usize, healed: Option<Healed>) {
-        let Some(held) = &mut self.clients[number].held else { return };
-        held.healing.remove(node);
-        if let Some(healed) = healed {
-            held.lease.healed(node, healed);
-            held.footprint.answered_heal(node);
-        }
+    /// Passes the answer to a HEAL to the claim.
+    fn healed(
+        &mut self,
+        number: usize,
+        node: usize,
+        token: Token,
+        healed: Option<Healed>,
+        is_open: bool,
+    ) {
+        let now = self.now(number);
+        let Some(owned) = self.clients[number].owned_mut(token) else { return };
+        // The ttl matters only for `gone_by`, which the model does not use.
+        let commands = owned.claim.healed(now, (node, TERM.ttl), healed, is_open);
+        self.carry_out(number, token, commands);
         self.tidy(number);
     }
 
-    /// Releases the client's lease, valid or not.
+    /// Releases the client's lease, valid or not. If the lease is being upgraded, RELEASE is sent after the upgrade has
+    /// ended.
     pub(super) fn release(&mut self, number: usize) {
-        let Some(mut held) = self.clients[number].held.take() else { return };
-        let Held { token, mode, .. } = held;
-        for (upgrade, node) in held.footprint.take_upgrades() {
-            self.send(number, node, Request::release(upgrade, LockMode::Upgraded));
+        let now = self.now(number);
+        let Some(held) = self.clients[number].held_mut() else { return };
+        let token = held.token;
+        let is_upgrading = held.claim.lease().is_upgrading();
+        if held.claim.release(now).is_some() && !is_upgrading {
+            self.send_release(number, token);
         }
-        self.release_giver(number, &held);
-        self.send_all(number, &Request::release(token, mode));
         self.tidy(number);
     }
 
-    /// Releases what is left of the lease that this one was adopted from or has upgraded.
-    fn release_giver(&mut self, number: usize, held: &Held) {
-        let Some(giver) = held.giver else { return };
-        let mode = if held.mode == LockMode::Upgraded { LockMode::Shared } else { held.mode };
-        for node in held.footprint.may_hold_giver(Self::quorum()).iter() {
-            self.send(number, node, Request::release(giver, mode));
-        }
+    fn send_release(&mut self, number: usize, token: Token) {
+        let Some(owned) = self.clients[number].owned_mut(token) else { return };
+        let commands = owned.claim.send_release();
+        owned.releasing = commands.release;
+        self.carry_out(number, token, commands);
     }
 
     /// Cancels the client's undecided acquire, if there is one.
     pub(super) fn cancel(&mut self, number: usize) {
-        let mut attempts = self.clients[number].attempts.iter();
-        let Some(attempt) = attempts.find(|attempt| attempt.decided.is_none()) else { return };
-        self.handle(number, attempt.token, Event::Abandon);
+        let mut claims = self.clients[number].claims.iter();
+        let Some(owned) = claims.find(|owned| owned.decided.is_none()) else { return };
+        self.handle(number, owned.token, Event::Abandon);
         self.tidy(number);
     }
 
-    /// Drops data that no longer matters, so that states which differ only in it become the same.
+    /// Drops data that no longer matters, so that states that differ only in this data become the same.
     fn tidy(&mut self, number: usize) {
-        let mut complete = Vec::new();
         let client = &mut self.clients[number];
-        client.attempts.retain_mut(|attempt| {
-            if attempt.decided.is_some() {
-                // Answers to RAISE no longer change anything.
-                attempt.raises = [Raise::Unasked; NODES];
-            }
-            let is_complete = attempt.votes.iter().all(Option::is_some);
-            if is_complete && attempt.decided == Some(Decided::Won) {
-                complete.push(attempt.token);
-            }
-            !is_complete || attempt.decided.is_none() || attempt.late.contains(&true)
-        });
-        if let Some(held) = &mut client.held {
-            held.is_complete |= complete.contains(&held.token);
+        for owned in client.claims.iter_mut().filter(|owned| owned.decided.is_some()) {
+            // Answers to RAISE no longer change anything.
+            owned.raises = [Raise::Unasked; NODES];
         }
+        client.forget();
         for node in 0..NODES {
             let awaited = self.awaited(number, node);
             self.clients[number].links[node].down.retain(|reply| awaited.contains(&reply.to()));
-        }
-    }
-}
-
-impl Client {
-    fn attempt(&mut self, token: Token) -> Option<&mut Attempt> {
-        self.attempts.iter_mut().find(|attempt| attempt.token == token)
-    }
-}
-
-impl Link {
-    /// Whether a RELEASE is already in flight after every request that may store the token.
-    fn is_released(&self, token: Token) -> bool {
-        let mut up = self.up.iter().rev();
-        up.find(|request| request.brings(token) || request.releases(token))
-            .is_some_and(|request| request.releases(token))
-    }
-
-    /// Whether the node's votes count in a round or extension begun at `began`.
-    fn counts(&self, began: Moment) -> bool {
-        self.guard.as_ref().is_none_or(|guard| guard.counts(began))
-    }
-}
-
-impl Request {
-    fn release(token: Token, mode: LockMode) -> Self {
-        Self::Release { token, giver: None, mode, is_undo: false }
-    }
-
-    /// Whether the request may store this token.
-    pub(super) fn brings(&self, token: Token) -> bool {
-        match self {
-            Self::Acquire { token: other, .. } | Self::Heal { token: other, .. } => *other == token,
-            _ => false,
-        }
-    }
-
-    fn releases(&self, token: Token) -> bool {
-        matches!(self, Self::Release { token: other, .. } if *other == token)
-    }
-}
-
-impl Reply {
-    /// The request that this reply answers.
-    pub(super) fn to(&self) -> Awaited {
-        match self {
-            Self::Vote(token, ..) => Awaited::Vote(*token),
-            Self::Raised(token, _) => Awaited::Raise(*token),
-            Self::Extended(number, _) => Awaited::Extension(*number),
-            Self::Healed(token, _) => Awaited::Heal(*token),
         }
     }
 }

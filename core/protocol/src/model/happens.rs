@@ -1,8 +1,9 @@
-//! Events that a search must reach at least once, so that its claims do not hold vacuously.
+//! Events that a search must reach at least once, so that its properties do not hold vacuously.
 
+use super::owned::Decided;
 use super::scope::Happens;
 use super::settings::{NODES, TERM};
-use super::world::{Client, Decided, Held, Reply, Request, World};
+use super::world::{Client, Reply, Request, World};
 use crate::Vote;
 use crate::node::readers::LockMode;
 
@@ -27,12 +28,10 @@ pub(super) const HEALED: Happens = ("a node is repaired", |_, world| {
     requested(world, |request| matches!(request, Request::Heal { .. }))
 });
 pub(super) const OVERTAKEN: Happens = ("a request arrives late", |_, world| world.overtaken);
-/// Whether this request is an ACQUIRE of a round that was decided as `how`, and the client no longer holds
-/// its token.
+/// Whether this request is an ACQUIRE of a round that was decided as `how`, and whose token the client no longer holds.
 fn is_overtaken(client: &Client, request: Option<&Request>, how: Decided) -> bool {
     let Some(Request::Acquire { token, .. }) = request else { return false };
-    client.held.as_ref().is_none_or(|held| held.token != *token)
-        && client.attempts.iter().any(|a| a.token == *token && a.decided == Some(how))
+    client.owned(*token).is_some_and(|owned| !owned.is_held() && owned.decided == Some(how))
 }
 
 pub(super) const SENT_AGAIN: Happens =
@@ -48,6 +47,11 @@ pub(super) const LATE: Happens = ("an undo overtakes an ACQUIRE that was given u
         links.any(|link| is_overtaken(client, link.old.first(), Decided::Lost))
     })
 });
+pub(super) const RELEASED_AGAIN: Happens =
+    ("a late grant is released when all nodes have answered RELEASE", |_, world| {
+        let mut claims = world.clients.iter().flat_map(|client| &client.claims);
+        claims.any(|owned| (0..NODES).any(|node| owned.claim.releases_again(node)))
+    });
 pub(super) const EXTENDED: Happens = ("a lease is valid for longer than its ttl", |_, world| {
     world.valid().any(|held| held.token == 1) && world.tick >= 2
 });
@@ -81,10 +85,11 @@ pub(super) const SHARE_ENDS: Happens =
     });
 pub(super) const WRITTEN_LAST: Happens =
     ("a writer follows two readers whose shares have ended", |_, world| {
-        let mut readers = world.clients.iter().filter_map(|client| client.held.as_ref());
+        let mut readers = world.clients.iter().filter_map(Client::held);
         readers.clone().filter(|held| held.mode == LockMode::Shared).count() == 2
-            && readers
-                .any(|held| held.mode == LockMode::Exclusive && held.fence == world.last_fence)
+            && readers.any(|held| {
+                held.mode == LockMode::Exclusive && held.claim.lease().fence() == world.last_fence
+            })
             && world.valid().count() == 1
             && !world.is_shared()
     });
@@ -97,8 +102,8 @@ pub(super) const RELEASED_BESIDE: Happens =
             tokens.len() == 2 && tokens.contains(token)
         }) && world.valid().next().is_some()
     });
-/// Whether the next request on some connection repairs a reader on a node that other readers or, if `is_read` is `false`,
-/// a writer have.
+/// Whether the next request on some connection is a HEAL of a reader on a node where others hold the resource: readers,
+/// or a writer if `is_read` is `false`.
 fn heal_meets_others(world: &World, is_read: bool) -> bool {
     let mut links = world.clients.iter().flat_map(|client| client.links.iter().enumerate());
     links.any(|(node, link)| {
@@ -119,7 +124,7 @@ pub(super) const HEALED_LATE: Happens =
 pub(super) const JOINED_LATE: Happens =
     ("a reader that holds the resource joins another one late", |_, world| {
         world.clients.iter().any(|client| {
-            let held = client.held.as_ref().filter(|held| held.mode == LockMode::Shared);
+            let held = client.held().filter(|held| held.mode == LockMode::Shared);
             client.links.iter().enumerate().any(|(node, link)| {
                 let mut replies = link.down.iter();
                 let is_late = |reply: &Reply| match reply {
@@ -141,10 +146,10 @@ pub(super) const STILL_LONG: Happens =
     ("a lease is valid for longer than the term of its failed upgrade", |_, world| {
         world.clients.iter().enumerate().any(|(number, client)| {
             let now = world.now(number);
-            let held = client.held.as_ref();
-            held.is_some_and(|Held { lease, upgrades, .. }| {
+            client.held().is_some_and(|held| {
+                let lease = held.claim.lease();
                 let is_long = lease.is_valid(now) && lease.end() > TERM.end(now);
-                is_long && !lease.is_upgrading() && !upgrades.is_empty()
+                is_long && !lease.is_upgrading() && !held.upgrades.is_empty()
             })
         })
     });
@@ -162,6 +167,18 @@ pub(super) const STUCK: Happens =
                     && entry.reads_alone(now, giver)
                     && entry.expires_in(now) > Some(TERM.ttl)
             })
+        })
+    });
+pub(super) const RELEASE_WAITS: Happens =
+    ("a release waits for the end of an upgrade", |_, world| {
+        let mut claims = world.clients.iter().flat_map(|client| &client.claims);
+        claims.any(|owned| owned.is_releasing() && owned.claim.lease().is_upgrading())
+    });
+pub(super) const UPGRADE_RELEASED: Happens =
+    ("a failed upgrade gives nothing back to a lease that was released", |_, world| {
+        requested(world, |request| match request {
+            Request::Release { giver: None, mode: LockMode::Upgraded, is_undo, .. } => *is_undo,
+            _ => false,
         })
     });
 pub(super) const FORGOTTEN: Happens =

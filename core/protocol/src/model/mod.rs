@@ -1,8 +1,7 @@
 //! Model checking: runs the production state machines through every order of events, up to a bound.
 //!
-//! The state of the model consists of the types that the driver runs: [`Round`], [`Lease`],
-//! [`Extension`], [`Release`] and [`Guard`] on the clients, [`Entry`] on the nodes. Only their
-//! surroundings are modelled:
+//! The state of the model consists of the types that the driver runs: [`Claim`], [`Extension`] and
+//! [`Guard`] on the clients, [`Entry`] on the nodes. Only their surroundings are modelled:
 //!
 //! - a network that delays messages, loses them with their connection, and delivers some of them after
 //!   the connection was replaced;
@@ -14,10 +13,8 @@
 //! [stateright](https://docs.rs/stateright) performs the search. `make model` runs all searches and
 //! prints their sizes; `docs/verification.md` lists them. A test only: nothing else calls this module.
 //!
-//! [`Round`]: crate::Round
-//! [`Lease`]: crate::Lease
+//! [`Claim`]: crate::Claim
 //! [`Extension`]: crate::Extension
-//! [`Release`]: crate::Release
 //! [`Guard`]: crate::Guard
 //! [`Entry`]: crate::node::entry::Entry
 
@@ -27,6 +24,7 @@ mod check;
 mod client;
 mod directed;
 mod happens;
+mod owned;
 mod properties;
 mod sameness;
 mod scope;

@@ -1,8 +1,9 @@
-//! The claims that must hold in every state.
+//! The properties that must hold in every state.
 
+use super::owned::Owned;
 use super::scope::Scope;
-use super::settings::{Claim, NODES, TERM};
-use super::world::{Link, Token, World};
+use super::settings::{Check, NODES, TERM, Token};
+use super::world::{Client, Link, World};
 use crate::node::entry::acquire;
 use crate::node::readers::LockMode;
 use crate::{Event, Moment, NodeSet, Outcome, Round, Vote};
@@ -22,7 +23,7 @@ impl Scope {
                 !world.is_quiet() || world.can_be_won_later()
             }),
         ];
-        if self.claim == Claim::Exclusion {
+        if self.check == Check::Exclusion {
             claims.push(Property::always(
                 "at most one lease is valid, or any number of shared ones",
                 |_, world: &World| world.valid().count() <= 1 || world.is_shared(),
@@ -44,12 +45,13 @@ impl World {
     pub(super) fn observe(&mut self) {
         for number in 0..self.clients.len() {
             let now = self.now(number);
-            let Some(held) = &mut self.clients[number].held else { continue };
-            let is_valid = held.lease.is_valid(now);
-            if is_valid && held.was_over {
-                self.wrong = Some("a lease that had ended is valid again");
+            for owned in &mut self.clients[number].claims {
+                let is_valid = owned.claim.lease().is_valid(now);
+                if is_valid && (owned.was_over || !owned.is_held()) {
+                    self.wrong = Some("a lease that had ended is valid again");
+                }
+                owned.was_over |= owned.is_held() && !is_valid;
             }
-            held.was_over |= !is_valid;
         }
     }
 
@@ -62,17 +64,17 @@ impl World {
     pub(super) fn fence_granted(&mut self, mode: LockMode, fence: u64) {
         let is_shared = mode == LockMode::Shared;
         let last = if is_shared { self.last_exclusive } else { self.last_fence };
-        match self.claim {
-            Claim::Exclusion if fence <= last => {
+        match self.check {
+            Check::Exclusion if fence <= last => {
                 self.wrong = Some("a fence is not larger than all earlier ones");
             }
-            Claim::Uniqueness => {
+            Check::Uniqueness => {
                 if self.fences.contains(&fence) {
                     self.wrong = Some("two leases have the same fence");
                 }
                 self.fences.push(fence);
             }
-            Claim::Exclusion | Claim::Truth => {}
+            Check::Exclusion | Check::Truth => {}
         }
         self.last_fence = fence.max(self.last_fence);
         if !is_shared {
@@ -86,12 +88,12 @@ impl World {
             let is_empty = |link: &Link| {
                 link.ways().all(Vec::is_empty) && link.down.is_empty() && !link.broken
             };
-            client.links.iter().all(is_empty) && client.attempts.is_empty()
+            client.links.iter().all(is_empty) && !client.claims.iter().any(Owned::is_pending)
         })
     }
 
-    /// Whether every key on a node belongs to a client that holds it. Always true while messages are in
-    /// flight and after a crash, which may leave keys.
+    /// Whether every key on a node belongs to a lease that a client holds or has detached. Always `true` while messages
+    /// are in flight, and after a crash, which may leave keys.
     fn is_clean(&self) -> bool {
         if !self.is_quiet() || self.clients.iter().any(|client| client.crashed) {
             return true;
@@ -100,14 +102,13 @@ impl World {
             if self.offer.is_some_and(|offer| offer.token == token) {
                 return true;
             }
-            let held = self.clients.iter().filter_map(|client| client.held.as_ref());
-            let mut held = held.into_iter();
+            let mut held = self.clients.iter().filter_map(Client::held);
             held.any(|held| held.token == token || held.giver == Some(token))
         };
         (0..NODES).flat_map(|node| self.tokens_on(node)).all(held)
     }
 
-    /// Whether a majority of the nodes has the token of each valid lease.
+    /// Whether a majority of the nodes has, for each valid lease, its token or the token of one of its upgrades.
     fn is_kept(&self) -> bool {
         self.valid().all(|held| {
             let keeps_out = |token: &Token| *token == held.token || held.upgrades.contains(token);

@@ -1,11 +1,11 @@
 //! The bounds of one search.
 
 use super::action::Action;
-use super::settings::{Claim, Faults, NODES, Rates};
+use super::settings::{Check, Faults, NODES, Rates};
 use super::world::World;
 use crate::Term;
 
-/// An event that a search must reach: its description and whether it has happened in a state.
+/// An event that a search must reach: its description, and a function that says whether it has happened in a state.
 pub(super) type Happens = (&'static str, fn(&Scope, &World) -> bool);
 
 /// The bounds of one search.
@@ -30,7 +30,7 @@ pub(super) struct Scope {
     pub(super) hand_over: bool,
     /// The clients that lock in shared mode. All others lock exclusively.
     pub(super) readers: &'static [usize],
-    /// The number of ticks that pass; the ttl is three ticks.
+    /// The maximum number of ticks that pass; the ttl is three ticks.
     pub(super) ticks: u8,
     pub(super) faults: Faults,
     /// Whether the restart guard is on.
@@ -45,7 +45,7 @@ pub(super) struct Scope {
     pub(super) node_clocks: [i64; NODES],
     /// The microseconds by which each node's counter is ahead of its wall clock; 0 for no counter.
     pub(super) counters: [u64; NODES],
-    pub(super) claim: Claim,
+    pub(super) check: Check,
     pub(super) happens: Vec<Happens>,
 }
 

@@ -6,7 +6,7 @@ use super::action::Action::{
 use super::happens;
 use super::scope::Scope;
 use super::settings::{
-    ALL_CLOCKS, BROKEN_CLOCKS, Claim, Faults, LONG_TERM, LONG_TICK, NODES, NODES_FAST, SHORT_TICK,
+    ALL_CLOCKS, BROKEN_CLOCKS, Check, Faults, LONG_TERM, LONG_TICK, NODES, NODES_FAST, SHORT_TICK,
     TERM,
 };
 
@@ -16,13 +16,14 @@ const BEHIND: i64 = i64::MIN / 2;
 const AHEAD: i64 = 100_000_000;
 /// The error of a proposal that is ahead but within `FENCE_WINDOW`, in microseconds: nodes accept it.
 const NEAR: i64 = 1_500_000;
-/// The clock of one node is so far ahead that it rejects every proposal that the others accept.
+/// The errors of the nodes' clocks: one clock is so far ahead that its node rejects every proposal that the others
+/// accept.
 const SKEWED: [i64; NODES] = [AHEAD, 0, 0];
 
 /// The first client holds a lease, which two nodes have granted. Its ACQUIRE is under way to the third.
 const HELD: &[Action] = &[Start(0), Request(0, 0), Reply(0, 0), Request(0, 1), Reply(0, 1)];
 
-/// As [`HELD`], and a tick later, two nodes have granted the second client's ACQUIRE.
+/// As [`HELD`], and a tick later, two nodes have granted the ACQUIRE of the second client.
 const JOINED: &[Action] = &[
     Start(0),
     Request(0, 0),
@@ -63,8 +64,8 @@ const STUCK: &[Action] = &[
     Cancel(0),
 ];
 
-/// As [`HELD`], and one of the two nodes has restarted empty. All clients know it. A tick later, the second client asks
-/// both nodes, and has the vote of the other one.
+/// As [`HELD`], and one of the two nodes has restarted empty. All clients have noticed the restart. A tick later, the
+/// ACQUIRE of the second client has reached both nodes, and the vote of the node that did not restart has arrived.
 const EMPTIED: &[Action] = &[
     Start(0),
     Request(0, 0),
@@ -82,8 +83,8 @@ const EMPTIED: &[Action] = &[
     Reply(1, 1),
 ];
 
-/// As [`HELD`], and one of the two nodes has restarted empty. The third client has won its vote and that of the third
-/// node.
+/// As [`HELD`], and one of the two nodes has restarted empty. The third client has won the vote of that node and the
+/// vote of the third node.
 const TAKEN: &[Action] = &[
     Start(0),
     Request(0, 0),
@@ -135,7 +136,7 @@ impl Scope {
             wall_tick: SHORT_TICK,
             node_clocks: [0; NODES],
             counters: [0; NODES],
-            claim: Claim::Exclusion,
+            check: Check::Exclusion,
             happens: Vec::new(),
         }
     }
@@ -186,7 +187,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             clocks: BROKEN_CLOCKS,
             wall_clocks: [BEHIND; 3],
             counters: [1, 0, 0],
-            claim: Claim::Uniqueness,
+            check: Check::Uniqueness,
             happens: vec![happens::SECOND_WINS, happens::OVERLAP],
             ..Scope::new("broken clocks: nodes expire keys far too early")
         },
@@ -214,6 +215,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
         },
         Scope {
             rounds: if deep { &[2, 1] } else { &[1, 1] },
+            repairs: 1,
             ticks: further,
             faults: Faults { unknowns: 1 + further, ..NONE },
             happens: vec![happens::SECOND_WINS, happens::SENT_AGAIN],
@@ -222,7 +224,12 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
         Scope {
             ticks: further,
             faults: Faults { timeouts: 1 + further, replacements: 1, ..NONE },
-            happens: vec![happens::SECOND_WINS, happens::UNDONE, happens::LATE],
+            happens: vec![
+                happens::SECOND_WINS,
+                happens::UNDONE,
+                happens::LATE,
+                happens::RELEASED_AGAIN,
+            ],
             ..Scope::new("silence: connections are replaced, their requests arrive late")
         },
         Scope {
@@ -265,7 +272,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             releases: true,
             ticks: further,
             faults: Faults { memory_losses: 1, ..NONE },
-            claim: Claim::Truth,
+            check: Check::Truth,
             happens: vec![happens::HEALED, happens::OVERLAP],
             ..Scope::new("takeover: a node restarts empty without a guard")
         },
@@ -406,7 +413,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             extensions: 1,
             ticks: further,
             faults: Faults { memory_losses: 1, ..NONE },
-            claim: Claim::Truth,
+            check: Check::Truth,
             happens: vec![happens::OVERLAP],
             ..Scope::new("readers: a node restarts empty without a guard")
         },
@@ -471,11 +478,20 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             changes: 1,
             extensions: 1,
             extension: LONG_TERM,
-            releases: false,
             ticks: 2 + further,
             faults: Faults { cancels: 1, replacements: 1, timeouts: 1, ..NONE },
-            happens: vec![happens::STUCK],
+            happens: vec![happens::STUCK, happens::RELEASE_WAITS, happens::UPGRADE_RELEASED],
             ..Scope::new("changes of mode: an upgrade arrives after an extension")
+        },
+        Scope {
+            rounds: &[1],
+            readers: &[0],
+            begins: STUCK,
+            changes: 2,
+            ticks: further,
+            faults: Faults { cancels: 1, replacements: 1, timeouts: 1, ..NONE },
+            happens: vec![happens::UPGRADED, happens::UPGRADE_RELEASED],
+            ..Scope::new("changes of mode: a lease is upgraded again after a failed upgrade")
         },
         Scope {
             readers: &[0, 1],
@@ -495,8 +511,17 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             changes: 1,
             ticks: 1 + further,
             faults: Faults { memory_losses: 1, cancels: further, ..NONE },
-            happens: vec![happens::UPGRADED, happens::GIVEN_BACK],
+            happens: vec![happens::UPGRADED, happens::GIVEN_BACK, happens::RELEASE_WAITS],
             ..Scope::new("changes of mode: nodes restart empty, a lease is upgraded")
+        },
+        Scope {
+            readers: &[0, 1],
+            begins: HELD,
+            changes: 1,
+            ticks: further,
+            faults: Faults { cancels: 1, ..NONE },
+            happens: vec![happens::UPGRADED, happens::GIVEN_BACK, happens::RELEASE_WAITS],
+            ..Scope::new("changes of mode: a lease is released while or after it is upgraded")
         },
         Scope {
             readers: &[0, 1],

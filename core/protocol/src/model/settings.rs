@@ -3,6 +3,9 @@
 use crate::Term;
 use std::time::Duration;
 
+/// A round's token.
+pub(super) type Token = u8;
+
 /// Three nodes are enough for majorities that overlap in a single node.
 pub(super) const NODES: usize = 3;
 
@@ -17,19 +20,19 @@ pub(super) const EPOCH: u64 = 1_000_000_000_000;
 
 /// A short tick of the wall clocks, in microseconds: short enough for nodes to accept every proposal.
 pub(super) const SHORT_TICK: u64 = 500_000;
-/// A long tick of the wall clocks, in microseconds: a node forgets a counter after two ticks, while a
-/// lock may still be held. In reality no lock outlives its counter, which is the easier case.
+/// A long tick of the wall clocks, in microseconds: a node forgets a counter after two ticks, while a lock may still be
+/// held. In reality no lock outlives its counter, so the model checks the harder case.
 pub(super) const LONG_TICK: u64 = 35_000_000;
 
 /// The property that a search checks in addition to those that every search checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
-    /// At most one lease is valid, and each has a larger fence than all before.
+pub(super) enum Check {
+    /// At most one lease is valid at a time, and each lease has a larger fence than all leases before it.
     Exclusion,
     /// No two leases have the same fence, however wrong clocks are.
     Uniqueness,
-    /// No additional claim: if nodes forget without a guard, leases can overlap. Like every search, this one
-    /// checks that no extension is confirmed if it was sent after another client had won the resource.
+    /// No additional property: if nodes forget without a guard, leases can overlap. Like every search, this one checks
+    /// that no extension is confirmed if it was sent after another client had won the resource.
     Truth,
 }
 
@@ -54,7 +57,7 @@ pub(super) struct Faults {
     pub(super) unknowns: u8,
     /// A client replaces a connection that it considers stuck but that is still open.
     pub(super) replacements: u8,
-    /// A node is paused between what it reads for a request and what it writes.
+    /// A node is paused after it reads its clock for a request and before it writes.
     pub(super) pauses: u8,
 }
 

@@ -2,8 +2,8 @@
 
 use super::action::Action;
 use super::scope::Scope;
-use super::settings::{Faults, NODES, TERM};
-use super::world::{Decided, Node, Reply, Request, World};
+use super::settings::{Faults, NODES, TERM, Token};
+use super::world::{Node, Reply, Request, World};
 use crate::Vote;
 use crate::node::entry::{acquire, transfer};
 use crate::node::readers::LockMode;
@@ -95,8 +95,8 @@ impl Model for Scope {
             if client.crashed {
                 continue;
             }
-            let is_busy = client.attempts.iter().any(|attempt| attempt.decided.is_none());
-            if client.rounds_left > 0 && client.held.is_none() && !is_busy {
+            let is_busy = client.is_busy();
+            if client.rounds_left > 0 && client.held().is_none() && !is_busy {
                 actions.push(Action::Start(number));
                 if world.offer.is_some() {
                     actions.push(Action::Adopt(number));
@@ -105,21 +105,21 @@ impl Model for Scope {
             if is_busy && cancels > 0 {
                 actions.push(Action::Cancel(number));
             }
-            if let Some(held) = client.held.as_ref().filter(|held| !held.lease.is_upgrading()) {
-                if self.releases {
-                    actions.push(Action::Release(number));
-                }
-                if held.is_complete
-                    && held.healing.is_empty()
+            if self.releases && client.held().is_some() {
+                actions.push(Action::Release(number));
+            }
+            if let Some(held) = client.held().filter(|held| !held.claim.lease().is_upgrading()) {
+                if held.is_complete()
+                    && held.healing == [0; NODES]
                     && client.repairs_left > 0
-                    && !held.lease.missing().is_empty()
+                    && !held.claim.lease().missing().is_empty()
                 {
                     actions.push(Action::Repair(number));
                 }
                 if self.hand_over && world.offer.is_none() && world.can_be_detached(number) {
                     actions.push(Action::Detach(number));
                 }
-                let is_valid = held.lease.is_valid(world.now(number));
+                let is_valid = held.claim.lease().is_valid(world.now(number));
                 if client.extensions_left > 0 && held.extending.is_none() && is_valid {
                     actions.push(Action::Extend(number));
                 }
@@ -127,7 +127,7 @@ impl Model for Scope {
                     actions.push(Action::ChangeMode(number));
                 }
             }
-            if crashes > 0 && (client.held.is_some() || is_busy) {
+            if crashes > 0 && (client.held().is_some() || is_busy) {
                 actions.push(Action::Crash(number));
             }
         }
@@ -229,10 +229,8 @@ impl World {
         {
             self.clients[number].links[node].down.push(reply);
         }
-        match request {
-            Request::Heal { token, mode, .. } => self.healed(number, node, *token, *mode),
-            Request::Release { token, .. } => self.gave_back(number, node, *token, true),
-            _ => {}
+        if let Request::Release { token, .. } = request {
+            self.deleted(number, node, *token);
         }
     }
 
@@ -287,14 +285,15 @@ impl World {
 
     /// Immediately performs the steps whose timing makes no difference, to reduce the number of states.
     fn settle(&mut self) {
-        for number in 0..self.clients.len() {
-            for node in 0..NODES {
-                self.settle_link(number, node);
-            }
-        }
+        // A step on one link can send requests on others.
+        while (0..self.clients.len())
+            .any(|number| (0..NODES).any(|node| self.settle_link(number, node)))
+        {}
     }
 
-    fn settle_link(&mut self, number: usize, node: usize) {
+    /// Performs such steps on one link. Returns whether there were any.
+    fn settle_link(&mut self, number: usize, node: usize) -> bool {
+        let mut has_changed = false;
         // Drop releases of tokens that are not on the node and cannot arrive there any more.
         while let Some(&Request::Release { token, .. }) =
             self.clients[number].links[node].up.first()
@@ -307,32 +306,37 @@ impl World {
                 break;
             }
             link.up.remove(0);
-            self.gave_back(number, node, token, true);
+            self.deleted(number, node, token);
+            has_changed = true;
         }
-        // Deliver refusals in rounds that are already lost, and answers after their deadline. Delivering a
-        // late answer at another time could at most add another undo.
-        while let Some(Reply::Vote(token, vote, _)) = self.clients[number].links[node].down.first()
-        {
-            let mut attempts = self.clients[number].attempts.iter();
-            let attempt = attempts.find(|attempt| attempt.token == *token);
-            let is_lost = |decided| matches!(decided, Some(Decided::Lost | Decided::Abandoned));
-            if attempt.is_none_or(|attempt| {
-                let is_refusal = matches!(vote, Vote::Held { .. }) && is_lost(attempt.decided);
-                !is_refusal && !attempt.late[node]
-            }) {
+        // Deliver refusals in rounds that are already lost, answers after their deadline, and answers to HEAL after the
+        // release. Delivery of such an answer at another time could at most add another RELEASE.
+        while let Some(reply) = self.clients[number].links[node].down.first() {
+            let owned = |token: Token| self.clients[number].owned(token);
+            let changes_nothing = match reply {
+                Reply::Vote(token, vote, _) => owned(*token).is_some_and(|owned| {
+                    let is_over = owned.decided.is_some() && !owned.is_held();
+                    (is_over && matches!(vote, Vote::Held { .. })) || owned.late[node]
+                }),
+                Reply::Healed(token, _) => owned(*token)
+                    .is_some_and(|owned| !owned.is_held() || owned.healing_late[node] > 0),
+                Reply::Raised(..) | Reply::Extended(..) => false,
+            };
+            if !changes_nothing {
                 break;
             }
             let reply = self.clients[number].links[node].down.remove(0);
             self.receive(number, node, reply);
+            has_changed = true;
         }
+        has_changed
     }
 
     fn crash(&mut self, number: usize) {
         self.left.crashes -= 1;
         let client = &mut self.clients[number];
         client.crashed = true;
-        client.attempts.clear();
-        client.held = None;
+        client.claims.clear();
         client.links.iter_mut().for_each(|link| link.down.clear());
     }
 
@@ -357,8 +361,8 @@ impl World {
         }
     }
 
-    /// Breaks the connections. Requests in flight arrive late if `late` is `true` and are lost otherwise.
-    /// Undos and releases are sent again.
+    /// Breaks the connections. Requests in flight arrive late if `late` is `true` and are lost otherwise. Undos and
+    /// releases are sent again.
     fn cut(&mut self, number: usize, node: usize, late: bool) {
         let link = &mut self.clients[number].links[node];
         let lost = std::mem::take(&mut link.up);

@@ -64,13 +64,13 @@ enum Phase {
     Holding(Waiter, Token),
 }
 
-/// A waiter. Its ticket is four times `number`, which numbers the waiters in the order of arrival.
+/// A waiter. `number` counts the waiters in the order of arrival, and is the waiter's ticket in the nodes' queues.
 #[derive(Clone, Debug, PartialEq)]
 struct Waiter {
     number: u64,
     calls: Calls,
-    /// The nodes that have notified the waiter since its last round began. They determine `calls` and are
-    /// hashed in its place.
+    /// The nodes that have notified the waiter since its last round began. They determine `calls`, and the hash uses
+    /// them instead of `calls`.
     called: [bool; NODES],
 }
 
@@ -379,7 +379,7 @@ impl World {
         }
     }
 
-    /// Handles a vote of an earlier round. A grant is undone unless it joins the lease.
+    /// Handles a vote that arrives after its round was decided. A grant is undone unless it joins the lease.
     fn late(&mut self, client: usize, node: usize, token: Token, granted: bool) {
         let (number, stays) = match &self.clients[client].phase {
             Phase::Holding(_, held) if *held == token => return,

@@ -1,15 +1,12 @@
 //! The state of the model.
 
-use super::settings::{Claim, EPOCH, Faults, NODES};
+use super::action::Awaited;
+use super::owned::{Extending, Owned};
+use super::settings::{Check, EPOCH, Faults, NODES, Token};
 use crate::node::entry::{Entry, Time};
 use crate::node::readers::LockMode;
-use crate::{
-    Answer, Extension, Footprint, Guard, Healed, Lease, Moment, NodeSet, Quorum, Round, Vote,
-};
+use crate::{Guard, Healed, Moment, NodeSet, Origin, Quorum, Vote};
 use std::time::Duration;
-
-/// A round's token.
-pub(super) type Token = u8;
 
 /// The whole state at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,9 +27,9 @@ pub(super) struct World {
     pub(super) last_token: Token,
     /// The largest fence of all leases so far.
     pub(super) last_fence: u64,
-    /// The fences of all leases, for [`Claim::Uniqueness`] only.
+    /// The fences of all leases, for [`Check::Uniqueness`] only.
     pub(super) fences: Vec<u64>,
-    pub(super) claim: Claim,
+    pub(super) check: Check,
     /// Whether a request that can leave a key was delivered after its connection had broken.
     pub(super) overtaken: bool,
     /// The mode in which each client acquires.
@@ -49,7 +46,7 @@ pub(super) struct World {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Offer {
     pub(super) token: Token,
-    /// The nodes that have not answered all requests that set its key.
+    /// The nodes that have not answered all requests that may set the key of this lease.
     pub(super) silent: NodeSet,
     /// Whether an adopter has won.
     pub(super) is_adopted: bool,
@@ -71,9 +68,8 @@ pub(super) struct Client {
     pub(super) extensions_left: u8,
     pub(super) changes_left: u8,
     pub(super) repairs_left: u8,
-    /// Rounds that are undecided or still lack answers, oldest first.
-    pub(super) attempts: Vec<Attempt>,
-    pub(super) held: Option<Held>,
+    /// The tokens that are held or that wait for answers, oldest first.
+    pub(super) claims: Vec<Owned>,
     pub(super) links: [Link; NODES],
 }
 
@@ -88,85 +84,11 @@ pub(super) struct Link {
     pub(super) old: Vec<Request>,
     /// Requests still in flight from broken connections. Their answers are lost.
     pub(super) late: Vec<Request>,
-    /// Whether the node has restarted and the client does not know yet. Undos and releases sent
-    /// meanwhile are delivered after the reconnect.
+    /// Whether the node has restarted and the client does not know yet. Undos and releases that the client sends before
+    /// it reconnects are delivered after the reconnect.
     pub(super) broken: bool,
     /// `None` if the restart guard is off.
     pub(super) guard: Option<Guard>,
-}
-
-/// A round and the events that it has handled.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Attempt {
-    pub(super) token: Token,
-    /// The token that an adopter or an upgrade takes over.
-    pub(super) giver: Option<Token>,
-    pub(super) mode: LockMode,
-    pub(super) round: Round,
-    pub(super) began: Moment,
-    pub(super) decided: Option<Decided>,
-    /// `None` while the vote is pending.
-    pub(super) votes: [Option<Vote>; NODES],
-    /// Whether the answer is still pending after its deadline.
-    pub(super) late: [bool; NODES],
-    /// The state of RAISE on each node.
-    pub(super) raises: [Raise; NODES],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Decided {
-    Won,
-    Lost,
-    Abandoned,
-}
-
-/// The state of a RAISE on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Raise {
-    Unasked,
-    Awaited,
-    Answered { stored: bool },
-}
-
-/// A lease and its history since it was won.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Held {
-    pub(super) token: Token,
-    /// The token that it took over, if it was adopted or upgraded.
-    pub(super) giver: Option<Token>,
-    pub(super) mode: LockMode,
-    /// The tokens of the upgrades of this lease that were begun. Where one of them has the key, it keeps others out
-    /// for the lease.
-    pub(super) upgrades: Vec<Token>,
-    pub(super) fence: u64,
-    pub(super) lease: Lease,
-    pub(super) extending: Option<Extending>,
-    /// Whether all votes of its round have arrived, so that nodes that lack the key can be repaired.
-    pub(super) is_complete: bool,
-    /// Nodes whose answer to HEAL is pending.
-    pub(super) healing: NodeSet,
-    pub(super) footprint: Footprint<Token>,
-    /// Nodes whose answer to GIVE BACK of the last upgrade is pending.
-    pub(super) giving_back: NodeSet,
-    /// The token of the last round that had begun when the lease was won.
-    pub(super) last_token: Token,
-    /// Whether a round that began after the lease was won has been won too.
-    pub(super) is_overtaken: bool,
-    /// Whether the lease was invalid in an earlier state.
-    pub(super) was_over: bool,
-}
-
-/// An extension and the answers that it has received.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Extending {
-    pub(super) number: u8,
-    pub(super) extension: Extension,
-    pub(super) began: Moment,
-    pub(super) is_confirmed: bool,
-    /// Whether another client had won the resource before the extension was sent.
-    pub(super) is_overtaken: bool,
-    /// `None` while the answer is pending.
-    pub(super) answers: [Option<Answer>; NODES],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -204,8 +126,8 @@ pub(super) enum Request {
     Downgrade {
         token: Token,
     },
-    /// RELEASE or UNDO, or GIVE BACK if there is a giver. The answer arrives at once, because it changes little in the
-    /// model.
+    /// RELEASE or UNDO, or GIVE BACK if there is a giver. The answer arrives at once, because a delay would change
+    /// little in the model.
     Release {
         token: Token,
         giver: Option<Token>,
@@ -227,6 +149,49 @@ impl Link {
     /// The requests in flight on the current connection, on a replaced one and from broken ones.
     pub(super) fn ways(&self) -> impl Iterator<Item = &Vec<Request>> {
         [&self.up, &self.old, &self.late].into_iter()
+    }
+
+    /// Whether a RELEASE is already in flight after every request that may store the token.
+    pub(super) fn is_released(&self, token: Token) -> bool {
+        let mut up = self.up.iter().rev();
+        up.find(|request| request.brings(token) || request.releases(token))
+            .is_some_and(|request| request.releases(token))
+    }
+
+    /// Whether the node's votes count in a round or extension begun at `began`.
+    pub(super) fn counts(&self, began: Moment) -> bool {
+        self.guard.as_ref().is_none_or(|guard| guard.counts(began))
+    }
+}
+
+impl Request {
+    pub(super) fn release(token: Token, mode: LockMode) -> Self {
+        Self::Release { token, giver: None, mode, is_undo: false }
+    }
+
+    /// Whether the request may store this token.
+    pub(super) fn brings(&self, token: Token) -> bool {
+        match self {
+            Self::Acquire { token: other, .. } | Self::Heal { token: other, .. } => *other == token,
+            Self::Release { giver, .. } => *giver == Some(token),
+            _ => false,
+        }
+    }
+
+    fn releases(&self, token: Token) -> bool {
+        matches!(self, Self::Release { token: other, .. } if *other == token)
+    }
+}
+
+impl Reply {
+    /// The request that this reply answers.
+    pub(super) fn to(&self) -> Awaited {
+        match self {
+            Self::Vote(token, ..) => Awaited::Vote(*token),
+            Self::Raised(token, _) => Awaited::Raise(*token),
+            Self::Extended(number, _) => Awaited::Extension(*number),
+            Self::Healed(token, _) => Awaited::Heal(*token),
+        }
     }
 }
 
@@ -276,7 +241,7 @@ impl World {
         }
     }
 
-    /// The tokens that hold the resource on a node: more than one only if all of them read it.
+    /// The tokens that hold the resource on a node: more than one only if all of them are readers.
     pub(super) fn tokens_on(&self, node: usize) -> Vec<Token> {
         let now = self.node_now(node);
         let entry = &self.nodes[node].entry;
@@ -286,18 +251,55 @@ impl World {
         }
     }
 
-    /// The clients whose lease is valid by their own clock.
-    pub(super) fn holders(&self) -> impl Iterator<Item = usize> {
-        let is_valid = |number: &usize| {
-            let Client { crashed, held, .. } = &self.clients[*number];
-            let now = self.now(*number);
-            !crashed && held.as_ref().is_some_and(|held| held.lease.is_valid(now))
-        };
-        (0..self.clients.len()).filter(is_valid)
+    /// The leases that are valid by their holders' clocks.
+    pub(super) fn valid(&self) -> impl Iterator<Item = &Owned> {
+        let clients = self.clients.iter().enumerate();
+        clients.flat_map(|(number, client)| {
+            let now = self.now(number);
+            client.claims.iter().filter(move |owned| owned.claim.lease().is_valid(now))
+        })
+    }
+}
+
+impl Client {
+    /// The claim whose lease the client has, valid or not.
+    pub(super) fn held(&self) -> Option<&Owned> {
+        self.claims.iter().find(|owned| owned.is_held())
     }
 
-    /// The leases that are valid by their holders' clocks.
-    pub(super) fn valid(&self) -> impl Iterator<Item = &Held> {
-        self.holders().filter_map(|number| self.clients[number].held.as_ref())
+    pub(super) fn held_mut(&mut self) -> Option<&mut Owned> {
+        self.claims.iter_mut().find(|owned| owned.is_held())
+    }
+
+    pub(super) fn owned(&self, token: Token) -> Option<&Owned> {
+        self.claims.iter().find(|owned| owned.token == token)
+    }
+
+    pub(super) fn owned_mut(&mut self, token: Token) -> Option<&mut Owned> {
+        self.claims.iter_mut().find(|owned| owned.token == token)
+    }
+
+    /// The extension under way.
+    pub(super) fn extending(&self) -> Option<&Extending> {
+        self.held()?.extending.as_ref()
+    }
+
+    /// Whether a round is undecided.
+    pub(super) fn is_busy(&self) -> bool {
+        self.claims.iter().any(|owned| owned.decided.is_none())
+    }
+
+    /// Forgets tokens that are neither held nor pending. The lease of a failed upgrade is kept while answers to the
+    /// upgrade may arrive: what becomes of the upgrade's keys depends on the lease.
+    pub(super) fn forget(&mut self) {
+        let is_kept = |owned: &Owned| owned.is_held() || owned.is_pending();
+        let upgraded: Vec<_> = self
+            .claims
+            .iter()
+            .filter(|owned| is_kept(owned))
+            .filter(|owned| owned.claim.origin() == Origin::Upgraded && owned.is_undone())
+            .filter_map(|owned| owned.giver)
+            .collect();
+        self.claims.retain(|owned| is_kept(owned) || upgraded.contains(&owned.token));
     }
 }

@@ -15,24 +15,24 @@ use std::time::Duration;
 pub struct Time {
     /// The time by the clock that expires lock keys.
     pub now: Moment,
-    /// The wall clock, in microseconds since the Unix epoch. It decides when fence counters expire and how
-    /// large a fence must be at least.
+    /// The wall clock, in microseconds since the Unix epoch. It decides when fence counters expire, and which floor a
+    /// new fence has (`fence.rs`).
     pub wall: u64,
 }
 
-/// One ACQUIRE of readers in this number removes shares that have expired. It is chosen by the wall clock.
+/// About one in this many ACQUIREs of readers removes expired shares. The wall clock decides which of them do so.
 const FORGETTING: u64 = 32;
 
 /// The type of tokens, and of anything else that a lock key can hold.
 pub trait Value: Clone + PartialEq {
-    /// The marker that the lock key holds while the resource is read. It is no token.
+    /// The marker that the lock key holds while readers hold the resource. It is not a token.
     fn readers() -> Self;
 }
 
 /// The lock key, the readers and the fence key of one resource. `T` is the type of tokens.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Entry<T> {
-    /// The token and when it expires by the node's own clock. May have expired already.
+    /// The token and when the lock expires by the node's own clock. The lock may have expired already.
     pub(super) lock: Option<(T, Moment)>,
     pub(super) readers: Readers<T>,
     counter: Counter,
@@ -70,7 +70,7 @@ impl<T> Default for Entry<T> {
 }
 
 impl<T: Value> Entry<T> {
-    /// The token that holds the resource; `None` if it is free.
+    /// The token that holds the resource, or the marker if readers hold it; `None` if the resource is free.
     pub fn token(&self, now: Moment) -> Option<&T> {
         self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(token, _)| token)
     }
@@ -105,8 +105,8 @@ impl<T: Value> Entry<T> {
         self.counter.fence > 0 && self.counter.get(wall) == 0
     }
 
-    /// RAISE: raises the counter to at least `fence` if `token` holds the resource in this mode. Returns whether it
-    /// does.
+    /// RAISE: raises the counter to at least `fence` if `token` holds the resource in this mode. Returns whether
+    /// `token` holds the resource.
     pub fn raise(
         &mut self,
         time: Time,
@@ -122,8 +122,8 @@ impl<T: Value> Entry<T> {
         is_held
     }
 
-    /// EXTEND: prolongs the lock and the counter if `token` holds the resource, and returns whether it
-    /// does. Never shortens them.
+    /// EXTEND: prolongs the lock and the life of the counter if `token` holds the resource. Never shortens either.
+    /// Returns whether `token` holds the resource.
     pub fn extend(&mut self, time: Time, token: &T, ttl: Duration) -> bool {
         let is_held = self.is_held_by(time.now, token);
         if let Some((_, expires)) = self.lock.as_mut().filter(|_| is_held) {
@@ -140,9 +140,10 @@ impl<T: Value> Entry<T> {
         }
     }
 
-    /// HEAL: makes `token` a holder in this mode if the resource is free, or if the token `giver` holds it, from which
-    /// `token` was transferred elsewhere. A reader also joins other readers. Returns whether `token` holds the
-    /// resource now, and whether the node has granted a larger fence than `fence`, the fence of the lease.
+    /// HEAL: makes `token` a holder in this mode if the resource is free or if `giver` holds it. `giver` is the token
+    /// from which other nodes have transferred the lease to `token`. In shared mode, `token` also joins other readers.
+    /// Returns whether `token` holds the resource now, and whether the node has granted a larger fence than `fence`,
+    /// the fence of the lease.
     pub fn heal(
         &mut self,
         time: Time,
@@ -171,7 +172,8 @@ impl<T: Value> Entry<T> {
         if last > fence { Healed::Passed } else { Healed::Clean }
     }
 
-    /// Whether nobody but `token` or its giver keeps it from holding the resource in this mode.
+    /// Whether HEAL can make `token` a holder in this mode: the resource is free, or is held by `token` or its giver,
+    /// or the mode is shared and readers hold the resource.
     pub(super) fn can_be_healed(
         &self,
         now: Moment,
@@ -184,7 +186,7 @@ impl<T: Value> Entry<T> {
             || (mode == LockMode::Shared && self.is_read(now))
     }
 
-    /// RELEASE and UNDO: deletes the key if `token` holds the resource, and returns whether it did.
+    /// RELEASE and UNDO: deletes the key if `token` holds the resource. Returns whether `token` held the resource.
     pub fn release(&mut self, now: Moment, token: &T) -> bool {
         let is_held = self.is_held_by(now, token);
         if is_held {
@@ -193,8 +195,8 @@ impl<T: Value> Entry<T> {
         is_held
     }
 
-    /// GIVE BACK, the undo of TRANSFER: if `token` holds the resource, sets the token of the giver again, for the time
-    /// that is `left`. Returns whether `token` held the resource.
+    /// GIVE BACK, the undo of TRANSFER: if `token` holds the resource, sets the giver's token again, for the time
+    /// `left`; deletes the key if `left` is zero. Returns whether `token` held the resource.
     pub(crate) fn give_back(&mut self, now: Moment, token: &T, giver: &T, left: Duration) -> bool {
         let is_held = self.is_held_by(now, token);
         if is_held {
@@ -203,9 +205,9 @@ impl<T: Value> Entry<T> {
         is_held
     }
 
-    /// RELEASE that keeps the key: makes it expire after `ttl` if `token` holds the resource, and returns whether
-    /// it does. Unlike EXTEND, it may shorten the time, and it leaves the counter as it is: no lease relies on
-    /// the key any more.
+    /// RELEASE that keeps the key: makes the key expire after `ttl` if `token` holds the resource, and returns whether
+    /// `token` holds it. Unlike EXTEND, this may shorten the life of the key, and leaves the counter as it is: no lease
+    /// relies on the key any more.
     pub fn keep(&mut self, now: Moment, token: &T, ttl: Duration) -> bool {
         let is_held = self.is_held_by(now, token);
         if let Some((_, expires)) = self.lock.as_mut().filter(|_| is_held) {
@@ -245,10 +247,10 @@ impl<T: Value> Entry<T> {
     }
 }
 
-/// The entry of a resource, and the mode in which it is to be locked.
+/// The entry of a resource, and the mode in which a request locks it.
 pub type EntryInMode<'a, T> = (&'a mut Entry<T>, LockMode);
 
-/// The time until the resource can be locked in this mode, if others extend nothing; `None` if it can be locked
+/// The time until the resource can be locked in this mode, if no holder extends its lease; `None` if it can be locked
 /// now.
 pub(super) fn held_for<T: Value>(
     entry: &Entry<T>,
@@ -282,8 +284,8 @@ pub fn acquire<T: Value>(
     grant(entries, time, (token, None), ttl, proposal)
 }
 
-/// TRANSFER: ACQUIRE where the token `giver` holds all entries, instead of nobody. The vote of a refusal does
-/// not say when the lock expires, because a lock that has expired cannot be transferred either.
+/// TRANSFER: like ACQUIRE, but the token `giver` must hold all entries, while for ACQUIRE all must be free. A refusal
+/// does not say when the lock expires, because waiting does not help: an expired lock cannot be transferred either.
 pub fn transfer<T: Value>(
     entries: &mut [EntryInMode<'_, T>],
     time: Time,
@@ -298,7 +300,7 @@ pub fn transfer<T: Value>(
     grant(entries, time, (token, Some(giver)), ttl, proposal)
 }
 
-/// Locks all entries, whoever holds them. They get one fence, larger than the last fence of each.
+/// Locks all entries, whoever holds them. All get the same fence, larger than the last fence of each.
 fn grant<T: Value>(
     entries: &mut [EntryInMode<'_, T>],
     time: Time,
@@ -311,8 +313,8 @@ fn grant<T: Value>(
     let is_upgrade = entries.iter().any(|(_, mode)| *mode == LockMode::Upgraded);
     for (entry, mode) in entries {
         entry.counter.set(fence, ttl, time.wall);
-        // If an upgrade fails, its lease relies on what it was promised before, or is promised meanwhile: of all of its
-        // resources, also of those that it has exclusively.
+        // If an upgrade fails, the shared lease still relies on the time that the node has promised to it. So an
+        // upgrade never shortens the time of a lock, not even of one that the lease already holds exclusively.
         let promised = entry.expires_in(time.now).filter(|_| is_upgrade);
         let ttl = promised.unwrap_or_default().max(ttl);
         entry.take(time.now, tokens, ttl, *mode);

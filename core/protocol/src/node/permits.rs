@@ -1,11 +1,11 @@
 //! Permits on a node: how ACQUIRE and RELEASE of a semaphore differ from those of a lock.
 //!
-//! Each permit has a number, its slot, and is a lock of its own: an [`Entry`]. So this module decides nothing about who
-//! holds a permit. It owns the order of the waiters, one queue for all slots, and reports which slots are free. EXTEND,
-//! RAISE, HEAL, TRANSFER and GIVE BACK are those of locks.
+//! Each permit has a number, its slot, and is a lock of its own: an [`Entry`]. The entry decides who holds the permit.
+//! This module owns the order of the waiters, in one queue for all slots, and reports which slots are free. EXTEND,
+//! RAISE, HEAL, TRANSFER and GIVE BACK work as for locks.
 //!
-//! A server does the same in `scripts/permits/`, where a sorted set of all slots tells which are free. The in-memory
-//! node (`command/memory.rs` of the crate `quorlock`) and the model call this.
+//! A server does the same in `scripts/permits/`, where a sorted set of all slots tells which slots are free. The
+//! in-memory node (`memory/entries.rs` of the crate `quorlock`) and the model call this module.
 
 use crate::fence::{fence_memory, next_fence};
 use crate::node::entry::{self, Entry, Time, Value};
@@ -18,40 +18,41 @@ use crate::turns::Turns;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A refusal names this many free slots more than the client wants, if there are so many.
+/// A refusal names up to this many free slots more than the client wants.
 pub const SPARE: usize = 7;
 
-/// A node prolongs how long it knows the slots by at least this much, so that it does so seldom. Less than
-/// [`FENCE_MEMORY`](crate::FENCE_MEMORY), so it knows a slot for longer than that is held.
+/// When a node postpones the moment at which it forgets its slots, it does so by at least this much, so that it seldom
+/// has to. Less than [`FENCE_MEMORY`](crate::FENCE_MEMORY), so the node knows a slot for longer than a lease holds the
+/// slot.
 pub const INDEX_SLACK: Duration = Duration::from_secs(30);
 
-/// What a node stores for a semaphore, apart from its permits.
+/// What a node stores for a semaphore, in addition to an entry for each permit.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Permits {
-    /// The waiters, whatever slots they get.
+    /// The waiters for any of the slots.
     pub queue: Queue,
-    /// The slots that waiters are offered, each with the end of the waiter's turn. Until then they are not free. No two
-    /// waiters' turns end at the same time.
+    /// The slots that are offered to waiters, each with the end of the waiter's turn. Until that end, such a slot is
+    /// not free for others. No two turns end at the same time, so the end identifies the waiter.
     offered: Vec<(u32, Moment)>,
-    /// The number of slots that the node knows: the largest limit of its clients. It forgets a slot that no client
-    /// uses any more.
+    /// The number of slots that the node knows: the limit of the client that it last learned from, or more if a slot
+    /// beyond that limit is held or offered.
     known: u32,
-    /// When the node forgets that number, unless there is another ACQUIRE.
+    /// When the node forgets that number, unless another ACQUIRE postpones that moment.
     known_until: Option<Moment>,
 }
 
-/// How long the lock of each slot lasts that is held.
+/// Returns how long the lock of a slot still lasts; `None` if nobody holds the slot.
 pub type Left<'a> = &'a dyn Fn(u32) -> Option<Duration>;
 
-/// A vote against an ACQUIRE of permits, and what the client needs to choose better.
+/// A vote against an ACQUIRE of permits, and what the client needs to choose better slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refused {
-    /// The time until enough permits are free for the client, if nobody extends; `None` if that is never.
+    /// The time until enough permits are free for the client, if no holder extends its lease; `None` if that is never.
     pub expires_in: Option<Duration>,
-    /// The number of waiters before this one; `None` if it is not in the queue.
+    /// The number of waiters before this one; `None` if this client is not in the queue.
     pub rank: Option<u64>,
-    /// Slots that are free for this client: for a waiter those that it is offered, and some that no waiter needs; for
-    /// others some more than they want. Empty if there are too few.
+    /// Slots that are free for this client. For a waiter: the slots offered to it, and some that no waiter needs. For a
+    /// client that does not queue: some more slots than the client wants. Empty if too few slots are free.
     pub free: Vec<u32>,
     /// The number of slots that the node knows.
     pub known: u32,
@@ -62,26 +63,28 @@ pub struct Refused {
 pub enum Permitted {
     /// All slots were granted with this fence.
     Granted(u64),
-    /// None was granted.
+    /// No slot was granted.
     Refused(Refused),
 }
 
-/// What an ACQUIRE wants of a semaphore.
+/// The arguments that an ACQUIRE has only for a semaphore.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// The limit of the client.
+    /// The number of permits that the semaphore has, according to the client.
     pub limit: u32,
-    /// Where in the list of free slots a refusal begins, so that clients get different ones. A number of any size.
+    /// The position in the list of free slots from which a refusal names slots, so that clients get different slots.
+    /// May exceed the list's length.
     pub offset: u64,
 }
 
 impl Permits {
-    /// The number of slots that the node knows; 0 if it has forgotten it.
+    /// The number of slots that the node knows; 0 if the node has forgotten that number.
     pub fn known(&self, now: Moment) -> u32 {
         if self.known_until.is_some_and(|until| now < until) { self.known } else { 0 }
     }
 
-    /// Keeps the number of slots until about `until`, unless the node has forgotten it. Never shortens that time.
+    /// Makes the node remember its number of slots until `until`, or until at most [`INDEX_SLACK`] earlier. Does
+    /// nothing if the node has forgotten that number. Never shortens the time.
     pub fn keep_slots(&mut self, now: Moment, until: Moment) {
         let is_short = self.known_until.is_some_and(|kept| kept.plus(INDEX_SLACK) < until);
         if self.known(now) > 0 && is_short {
@@ -89,20 +92,21 @@ impl Permits {
         }
     }
 
-    /// Forgets which slots there are, as a server does whose index is deleted.
+    /// Forgets which slots there are, like a server whose index is deleted.
     pub fn forget_slots(&mut self) {
         self.known_until = None;
         self.offered.clear();
     }
 
-    /// Returns the time until which the slot is offered to a waiter; `None` if it is not.
+    /// Returns the moment until which the slot is offered to a waiter; `None` if it is not offered.
     pub fn offered_until(&self, now: Moment, slot: u32) -> Option<Moment> {
         let stands = |until: Moment| now < until && slot < self.known(now);
         let offer = self.offered.iter().find(|(offered, until)| *offered == slot && stands(*until));
         offer.map(|(_, until)| *until)
     }
 
-    /// Whether a slot that is not held is offered to a waiter that still has its turn. If not, the slot is free.
+    /// Whether a slot that is not held is offered to a waiter that still has its turn. If not, the slot is free, and
+    /// this method removes any outdated offer of the slot.
     fn is_kept(&mut self, now: Moment, slot: u32) -> bool {
         let Some(until) = self.offered_until(now, slot) else { return false };
         let is_kept = self.queue.has_turn_until(now, until);
@@ -119,8 +123,8 @@ impl Permits {
         free
     }
 
-    /// Learns the limit of a client, and forgets slots beyond it that are not busy. If it is larger than those before, the
-    /// node keeps it until `until`.
+    /// Learns the limit of a client: sets the number of known slots to that limit, or higher if a slot beyond the
+    /// limit is busy. If the limit is larger than the number known before, the node keeps the number until `until`.
     fn learn(
         &mut self,
         now: Moment,
@@ -159,24 +163,24 @@ impl Permits {
         }
     }
 
-    /// Frees what was offered to the waiter whose turn ends then. Returns whether there was anything.
+    /// Withdraws the offers to the waiter whose turn ends at `turn`. Returns whether there were any.
     fn take_back(&mut self, turn: Moment) -> bool {
         let before = self.offered.len();
         self.offered.retain(|(_, until)| *until != turn);
         self.offered.len() < before
     }
 
-    /// Forgets to which waiters these slots are offered.
+    /// Withdraws the offers of these slots.
     pub fn forget_offers(&mut self, slots: impl Iterator<Item = u32>) {
         for slot in slots {
             self.offered.retain(|(offered, _)| *offered != slot);
         }
     }
 
-    /// Returns how many permits are reserved for waiters before this one that are subscribed, if so many are free.
-    /// `ticket` is `None` for a client that does not queue, and `waiter` for one that is not in the queue.
+    /// Returns how many permits are reserved for the subscribed waiters before this one, but stops counting at `free`.
+    /// `ticket` is `None` for a client that does not queue. `waiter` is `None` for a client that is not in the queue.
     ///
-    /// Without that, a waiter for several permits would wait for ever behind those that want one.
+    /// Without reservations, a waiter for several permits would wait for ever behind waiters that want one.
     fn reserved(
         &mut self,
         now: Moment,
@@ -204,11 +208,11 @@ impl Permits {
         reserved
     }
 
-    /// Offers free slots to waiters in their order. The waiter `own` gets its offer with the answer: returns it, and some
-    /// slots that no waiter needs.
+    /// Offers free slots to the waiters, in the order of the queue. The waiter `own` gets its offer in the answer to
+    /// its request: this method returns that offer, and some slots that no waiter needs.
     ///
-    /// The first waiter that cannot have what it wants ends this, so that its time comes: nobody overtakes it, unless it
-    /// has not tried for long.
+    /// Stops at the first waiter for which too few slots are free. So nobody overtakes that waiter, and its turn comes.
+    /// But a waiter that has been silent for too long is removed instead.
     fn notify(
         &mut self,
         now: Moment,
@@ -258,7 +262,8 @@ impl Permits {
     }
 }
 
-/// Returns the time for which a slot is held or offered: one of `slots`, or another one.
+/// Returns the time for which a slot is still held or offered; `None` if the slot is free. The slot need not be one of
+/// `slots`.
 fn busy_for<T: Value>(
     permits: &Permits,
     slots: &[(u32, &mut Entry<T>)],
@@ -271,11 +276,11 @@ fn busy_for<T: Value>(
     held.or_else(|| permits.offered_until(now, slot).map(|until| until.since(now)))
 }
 
-/// ACQUIRE: locks all slots or none; `None` if the fences are used up. `left` tells how long the lock of any slot
-/// still lasts, if it is held.
+/// ACQUIRE: locks all slots or none; `None` if the fences are used up. `left` returns how long the lock of any other
+/// slot still lasts.
 ///
-/// `call` sends a waiter the slots that are free for it, or only finds out whether it is subscribed, and returns whether
-/// it is.
+/// `call` sends a waiter the slots that are offered to it; with `None`, `call` only probes whether the waiter is
+/// subscribed. `call` returns whether the waiter is subscribed.
 pub fn acquire<T: Value>(
     permits: &mut Permits,
     slots: &mut [(u32, &mut Entry<T>)],
@@ -328,7 +333,7 @@ pub fn acquire<T: Value>(
             permits.learn(now, choice.limit, until, |permits, slot| busy(permits, slots, slot));
         }
         if turn.is_some_and(|turn| permits.take_back(turn)) {
-            // It took others than it was offered, so those are free.
+            // The waiter took other slots than those offered to it, so the offered slots are free.
             let free = permits.free(permits.known(now), &|slot| busy(permits, slots, slot));
             permits.notify(now, &free, turns, None, call);
         }
@@ -336,7 +341,8 @@ pub fn acquire<T: Value>(
         return Some(Permitted::Granted(fence));
     }
     if let Some(turn) = turn {
-        // This waiter does not use its turn, so what it was offered is free: for itself, if it waits first.
+        // This waiter did not get its permits, so its turn ends and the slots offered to it are free. If the waiter is
+        // the first in the queue again, it gets a new offer below.
         permits.take_back(turn);
     }
     let free = permits.free(choice.limit, &|slot| busy(permits, slots, slot));
@@ -346,7 +352,7 @@ pub fn acquire<T: Value>(
     let missing = (reserved + count).saturating_sub(free.len());
     let expires_in = match missing {
         0 => Some(Duration::ZERO),
-        // All of them are free, but reserved.
+        // All slots are free, but some are reserved.
         _ if ends.is_empty() => Some(Duration::ZERO),
         _ => ends.get(missing - 1).or(ends.last()).copied(),
     };
@@ -366,8 +372,9 @@ pub fn acquire<T: Value>(
     Some(Permitted::Refused(Refused { expires_in, rank, free: offered, known }))
 }
 
-/// RELEASE and UNDO: deletes every permit that `token` holds, and returns whether it held all of them. With `keep`, they
-/// stay for so long. With a ticket, the waiter stays in the queue. `left` and `call` are those of [`acquire`].
+/// RELEASE and UNDO: deletes every permit that `token` holds, and returns whether `token` held all slots. With `keep`,
+/// the permits expire after that time instead. With a ticket, the waiter stays in the queue; without a ticket, the
+/// waiter leaves the queue. `left` and `call` are the same as for [`acquire`].
 pub fn release<T: Value>(
     permits: &mut Permits,
     slots: &mut [(u32, &mut Entry<T>)],
@@ -395,7 +402,7 @@ pub fn release<T: Value>(
         (None, _) => {}
     }
     if let Some(turn) = turn {
-        // The waiter does not use its turn, so what it was offered is free.
+        // The waiter does not use its turn, so the slots offered to it are free.
         permits.take_back(turn);
     }
     let free = permits.free(permits.known(now), &|slot| busy_for(permits, slots, left, now, slot));

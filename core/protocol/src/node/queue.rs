@@ -1,9 +1,8 @@
 //! The queue of waiters that a node keeps for one resource. A server does the same in
 //! `scripts/queue.lua`.
 //!
-//! The queue decides only which waiter is notified when the resource becomes free, and that this waiter
-//! goes before others for a short time. A lost or corrupted queue costs time, never safety. Called by
-//! `record.rs`.
+//! The queue decides only which waiter is notified when the resource becomes free, and for how short a time that waiter
+//! goes before others. A lost or corrupted queue costs time, never safety. Called by `record.rs` and `permits.rs`.
 
 use crate::term::Moment;
 use crate::turns::{LONGEST_CALL, Turns};
@@ -12,19 +11,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum number of waiters that a node tries to notify before it gives up because none is subscribed.
+/// The maximum number of waiters without a subscriber that one request removes, so that no request takes long.
 pub const MOST_GONE: usize = 16;
 
-/// A writer that readers wait for, or a waiter that permits are kept for, is removed if it has not tried for this time, or
-/// at most three times as long: its process may be suspended. One that is alive tries more often, unless its
-/// `retry_delay` is longer; then it joins again with its ticket.
+/// The shortest time without a try after which a node removes a writer that readers wait for, or a waiter that permits
+/// are kept for. The process of such a waiter may be suspended. The node removes the waiter after three times as long
+/// at the latest. A live waiter tries more often, unless its `retry_delay` is longer; such a waiter joins again with
+/// its ticket.
 pub const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 /// A waiter's name with its score in a server's sorted set.
 pub type Scored = (Arc<str>, i64);
 
-/// Tickets are multiples of this, so that a waiter's score has room for a doubt: in which third of a period it was doubted
-/// first, or 0. So scores are whole numbers, which a server keeps exactly until the fences end.
+/// A waiter's score is its ticket plus a doubt. The doubt is 0, or says in which third (1 to 3) of a period of three
+/// times [`LONGEST_SILENCE`] the node first doubted that the waiter is alive. Tickets are multiples of this number, so
+/// that a doubt fits between two tickets. Scores are whole numbers, which a server stores exactly up to the largest
+/// fence.
 const DOUBTS: u64 = 4;
 
 /// Returns the ticket of a waiter that arrived at this time by the nodes' clocks, in microseconds.
@@ -44,19 +46,19 @@ pub enum Message {
 /// The waiters for one resource, in the order of their tickets.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Queue {
-    /// Each with its score: its ticket, plus its doubt.
+    /// Each waiter with its score: its ticket plus its doubt (see `DOUBTS`).
     waiting: BTreeSet<(u64, Arc<str>)>,
-    /// The waiters that were notified and until when they go before others, in the order of a server's set. More
-    /// than one only if all of them want to read.
+    /// The waiters that were notified and until when they go before others, in the order of a server's set. There is
+    /// more than one only if all of them want to read, or if they want permits.
     notified: BTreeSet<(Reverse<Moment>, Arc<str>)>,
     /// When the node forgets the whole queue.
     kept_until: Option<Moment>,
 }
 
 impl Queue {
-    /// Returns the remaining time for which a notified waiter goes before this client; `None` if no other
-    /// waiter is notified. `waiter` is `None` for a client that is not in the queue. Readers do not wait for the
-    /// turns of other readers.
+    /// Returns the remaining time for which a notified waiter goes before this client; `None` if no other waiter goes
+    /// before it. `waiter` is `None` for a client that is not in the queue. Readers do not wait for the turns of other
+    /// readers.
     pub fn is_blocked(
         &mut self,
         now: Moment,
@@ -71,7 +73,7 @@ impl Queue {
         (stands(now, *until) && !(is_reader && reads(first))).then(|| until.since(now))
     }
 
-    /// Whether this waiter was notified: as the first one, or with other readers.
+    /// Whether this waiter is notified. A writer must be the first notified waiter; a reader may be any of them.
     pub fn is_notified(&self, waiter: &str) -> bool {
         let mut notified = self.notified.iter().map(|(_, notified)| &**notified);
         match reads(waiter) {
@@ -80,9 +82,9 @@ impl Queue {
         }
     }
 
-    /// Whether a writer that is subscribed waits before this ticket; before anyone, if it is `None`. Removes
-    /// writers without a subscriber, and those that have not tried for long. `call` sends a message and returns whether a
-    /// subscriber received it.
+    /// Whether a subscribed writer with a smaller ticket waits; if `ticket` is `None`, whether any subscribed writer
+    /// waits. Writers that are silent (`is_silent`) do not count. Removes the silent writers that it finds, and those
+    /// without a subscriber. `call` sends a message and returns whether a subscriber received it.
     pub fn writer_waits(
         &mut self,
         now: Moment,
@@ -113,7 +115,7 @@ impl Queue {
         self.notified.first().map(|(_, name)| name).or(waiting)
     }
 
-    /// Inserts the waiter in the order of its ticket. A notified waiter loses its precedence.
+    /// Inserts the waiter at the place that its ticket gives it. A notified waiter loses its precedence.
     pub fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
         self.leave(now, waiter);
         self.waiting.insert((ticket, Arc::clone(waiter)));
@@ -127,14 +129,16 @@ impl Queue {
         self.notified.retain(|(_, notified)| &**notified != waiter);
     }
 
-    /// Returns the waiters that were not notified, with their scores and in their order. Removes those that did not use their turn.
+    /// Returns the waiters that are not notified, with their scores and in their order. Removes notified waiters that
+    /// did not use their turn.
     pub(super) fn waiting(&mut self, now: Moment) -> Vec<(u64, Arc<str>)> {
         self.forget(now);
         self.notified.retain(|(Reverse(until), _)| now < *until);
         self.waiting.iter().map(|(score, name)| (*score, Arc::clone(name))).collect()
     }
 
-    /// Whether a waiter that others must not overtake has not tried for long, as if its process was suspended.
+    /// Whether a waiter has been silent for at least [`LONGEST_SILENCE`]: it has not tried, so its process may be
+    /// suspended. Call this for waiters that others must not overtake. The first call after a try only records a doubt.
     pub(super) fn is_silent(&mut self, now: Moment, waiter: &Arc<str>) -> bool {
         let place = self.waiting.iter().find(|(_, other)| other == waiter).cloned();
         let Some((score, name)) = place else { return false };
@@ -148,25 +152,25 @@ impl Queue {
         since > 0 && (third + 3 - since) % 3 == 2
     }
 
-    /// Returns the end of this waiter's turn, if it was notified and its turn stands.
+    /// Returns the end of this waiter's turn, if the waiter was notified and its turn has not ended.
     pub(super) fn end_of_turn(&mut self, now: Moment, waiter: &str) -> Option<Moment> {
         self.forget(now);
         let mut notified = self.notified.iter().map(|(Reverse(until), other)| (*until, other));
         notified.find(|(until, other)| &***other == waiter && stands(now, *until)).map(|it| it.0)
     }
 
-    /// Whether a waiter has its turn, and it ends then.
+    /// Whether some waiter has a turn that ends at `end`.
     pub(super) fn has_turn_until(&self, now: Moment, end: Moment) -> bool {
         stands(now, end) && self.notified.iter().any(|(Reverse(until), _)| *until == end)
     }
 
-    /// Gives a waiter that was notified its turn.
+    /// Gives a notified waiter its turn, which ends at `end`.
     pub(super) fn notified(&mut self, now: Moment, waiter: &Arc<str>, end: Moment) {
         self.leave(now, waiter);
         self.notified.insert((Reverse(end), Arc::clone(waiter)));
     }
 
-    /// Prolongs the precedence of a notified waiter by `turns.keep` from now.
+    /// Makes a notified waiter's precedence last for `turns.keep` from now on.
     pub fn keep(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
         self.go_first(now, waiter, turns.keep, turns);
     }
@@ -177,18 +181,19 @@ impl Queue {
         self.kept_until = Some(now.plus(turns.memory));
     }
 
-    /// The number of waiters before this one; `None` if it is not in the queue.
+    /// The number of waiters before this one; `None` if this waiter is not in the queue.
     pub fn rank(&self, waiter: &str) -> Option<u64> {
         let waiting = self.waiting.iter().map(|(_, other)| other);
         let mut all = self.notified.iter().map(|(_, other)| other).chain(waiting);
         all.position(|other| &**other == waiter).map(|before| before as u64)
     }
 
-    /// Notifies the first waiter that is subscribed, unless one was notified already. If it wants to read, notifies
-    /// the other readers before the next writer, too. A waiter without a subscriber is removed.
+    /// Notifies the first waiter that is subscribed, unless a notified waiter still has its turn. If the first waiter
+    /// wants to read, also notifies the other readers that are before the next writer. A waiter without a subscriber is
+    /// removed.
     ///
-    /// `is_new` is `true` if the resource has just become free: a waiter that was notified before is then
-    /// notified again. `call` sends a message and returns whether a subscriber received it.
+    /// `is_new` is `true` if the resource has just become free: a waiter that was notified before is then notified
+    /// again. `call` sends a message and returns whether a subscriber received it.
     pub fn notify_next(
         &mut self,
         now: Moment,
@@ -204,7 +209,7 @@ impl Queue {
                     let stands = stands(now, *until);
                     let notified = Arc::clone(notified);
                     self.leave(now, &notified);
-                    // If it did not try in time, another one is notified.
+                    // If the waiter did not try in time, another one is notified.
                     stands.then_some(notified)
                 }
                 None => match self.waiting.pop_first() {
@@ -248,7 +253,7 @@ impl Queue {
         }
     }
 
-    /// The number of waiters, including a notified one.
+    /// The number of waiters, including those that are notified.
     pub fn len(&mut self, now: Moment) -> usize {
         self.forget(now);
         self.waiting.len() + self.notified.len()
@@ -306,8 +311,8 @@ impl Queue {
     }
 }
 
-/// Whether a notified waiter has precedence at `now`. An `until` too far ahead does not count: the clock
-/// was set back.
+/// Whether a notified waiter has precedence at `now`. An `until` too far ahead does not count, because the clock must
+/// have been set back.
 fn stands(now: Moment, until: Moment) -> bool {
     now < until && until <= now.plus(LONGEST_CALL)
 }
@@ -317,8 +322,8 @@ pub fn name(channel: &str, number: u64) -> Arc<str> {
     format!("{channel}#{number}").into()
 }
 
-/// Returns the name of a waiter in the queue of a resource that it wants to read: its number begins with 0. So
-/// clients of earlier versions, which do not know readers, can notify it.
+/// Returns the name of a waiter in the queue of a resource that it wants to read: its number begins with 0. With this
+/// form, even clients of earlier versions, which do not know readers, can notify the waiter.
 pub fn reader_name(waiter: &str) -> Arc<str> {
     match parts(waiter) {
         Some((channel, number)) => format!("{channel}#0{number}").into(),
@@ -332,12 +337,13 @@ pub fn reads(waiter: &str) -> bool {
 }
 
 /// Returns the name of a waiter in the queue of a semaphore: it ends with the number of permits that the waiter wants,
-/// and its limit.
+/// and the waiter's limit.
 pub fn name_with_permits(waiter: &str, permits: u32, limit: u32) -> Arc<str> {
     format!("{waiter}*{permits}*{limit}").into()
 }
 
-/// Returns how many permits a waiter with this name wants, and its limit. A name without them wants one of any slot.
+/// Returns how many permits a waiter with this name wants, and its limit. If the name lacks these numbers, the waiter
+/// wants one permit, in any slot.
 pub fn wanted_permits(waiter: &str) -> (usize, u32) {
     let wants = || {
         let (_, number) = waiter.rsplit_once('#')?;
@@ -348,7 +354,7 @@ pub fn wanted_permits(waiter: &str) -> (usize, u32) {
     wants().unwrap_or((1, u32::MAX))
 }
 
-/// Returns the channel and the number in a waiter's name; `None` if it is not such a name.
+/// Returns the channel and the number in a waiter's name; `None` if `waiter` is not such a name.
 pub fn parts(waiter: &str) -> Option<(&str, &str)> {
     let (channel, rest) = waiter.rsplit_once('#')?;
     let mut numbers = rest.split('*');

@@ -14,10 +14,10 @@ pub enum LockMode {
     Upgraded,
 }
 
-/// The set of readers, in the form that a server stores.
+/// The set of readers, in the form in which a server stores it.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub(crate) struct Readers<T> {
-    /// Each reader with the moment at which its share expires. May contain expired ones.
+    /// Each reader with the moment at which its share expires. May contain expired shares.
     pub(super) shares: Vec<(T, Moment)>,
     /// When the node forgets the set.
     pub(super) kept_until: Moment,
@@ -39,7 +39,7 @@ impl<T: PartialEq> Readers<T> {
     pub(super) fn put(&mut self, token: T, until: Moment) {
         self.remove(&token);
         self.shares.push((token, until));
-        // One order for all histories, so that the model recognizes equal states.
+        // Sorted, so that the model recognizes equal states that it reached in different ways.
         self.shares.sort_by_key(|(_, until)| *until);
     }
 }

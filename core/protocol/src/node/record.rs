@@ -1,8 +1,8 @@
 //! The lock record: everything that a node stores for one resource, and the effect of each request.
 //!
-//! ACQUIRE, TRANSFER, RAISE, EXTEND and HEAL of several resources change all of their records or none. Called by
-//! the in-memory nodes (`command/memory.rs` of the crate `quorlock`), which the simulation uses too, and
-//! by the model.
+//! A request for several resources changes all of their records or none, if it is ACQUIRE, TRANSFER, RAISE, EXTEND or
+//! HEAL. Called by the in-memory nodes (`memory/entries.rs` of the crate `quorlock`), which the simulation uses too,
+//! and by the model.
 
 use crate::node::entry::{self, Entry, Time, Value};
 use crate::node::queue::{self, Message, Queue, reader_name};
@@ -29,7 +29,7 @@ impl<T> Default for LockRecord<T> {
     }
 }
 
-/// The record of a resource, and the mode in which a lease has it.
+/// The record of a resource, and the mode in which a lease has or wants the resource.
 pub type RecordInMode<'a, T> = (&'a mut LockRecord<T>, LockMode);
 
 /// The arguments of ACQUIRE and TRANSFER.
@@ -43,17 +43,18 @@ pub struct Wanted<'a, T> {
     pub proposal: u64,
     /// The waiter that the round is for; `None` for a round that does not join the queue.
     pub waiter: Option<&'a Arc<str>>,
-    /// The waiter's ticket; `None` if it does not join the queue.
+    /// The waiter's ticket; `None` if the waiter does not join the queue.
     pub ticket: Option<u64>,
 }
 
-/// The name of a waiter in the queue of a resource that it wants in this mode.
+/// Returns the name under which a waiter queues for a resource that it wants in this mode.
 fn name(waiter: &Arc<str>, mode: LockMode) -> Arc<str> {
     if mode == LockMode::Shared { reader_name(waiter) } else { Arc::clone(waiter) }
 }
 
 impl<T: Value> LockRecord<T> {
-    /// Returns how long the queue keeps a client from locking the resource in this mode; `None` if it does not.
+    /// Returns how much longer the queue blocks a client that wants to lock the resource in this mode; `None` if the
+    /// queue does not block the client.
     fn is_blocked(
         &mut self,
         now: Moment,
@@ -73,12 +74,12 @@ impl<T: Value> LockRecord<T> {
         if !self.queue.writer_waits(now, ticket, call) {
             return blocked;
         }
-        // The waiter tries again soon, to notice a writer that is gone.
+        // The waiter tries again soon, to notice when the writer before it is gone.
         let retry = if is_waiter { Some(turns.call) } else { self.entry.expires_in(now) };
         blocked.max(retry).max(Some(Duration::from_millis(1)))
     }
 
-    /// Notifies the readers that wait first, if the resource is read.
+    /// Notifies the readers at the front of the queue, if readers hold the resource.
     fn invite_readers(&mut self, now: Moment, turns: Turns, call: impl Fn(&str, Message) -> bool) {
         let is_reader = self.queue.first(now).is_some_and(|first| queue::reads(first));
         if is_reader && self.entry.is_read(now) {
@@ -140,8 +141,8 @@ pub fn transfer<T: Value>(
     entry::transfer(&mut entries, time, giver, token, ttl, proposal)
 }
 
-/// GIVE BACK: sets the token of the giver again in every record that `token` holds, for the time that is `left` to adopt
-/// its lease. Returns whether it held all of them.
+/// GIVE BACK: sets the giver's token again in every record that `token` holds, for the time `left`. Returns whether
+/// `token` held all records.
 pub fn give_back<T: Value>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
@@ -156,8 +157,8 @@ pub fn give_back<T: Value>(
     records.iter_mut().map(give_back).fold(true, |all, is_held| all & is_held)
 }
 
-/// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters before it
-/// in any of the queues. `call` is that of [`acquire`].
+/// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters before it in any of
+/// the queues. `call` is the same as for [`acquire`].
 pub fn join<T: Value>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
@@ -174,8 +175,8 @@ pub fn join<T: Value>(
         } else if !turns.keep.is_zero() {
             record.queue.keep(now, &waiter, turns);
         } else {
-            // The waiter cannot use this resource, because another one is not free. It joins the queue
-            // again when it tries again.
+            // The waiter cannot use this resource yet, because another resource that it wants is not free. The waiter
+            // leaves this queue, and joins it again with its next try.
             record.queue.leave(now, &waiter);
             let call = |next: &str, message| call(position, next, message);
             match record.entry.is_read(now) {
@@ -188,9 +189,9 @@ pub fn join<T: Value>(
     rank
 }
 
-/// RELEASE and UNDO: deletes every key that `token` holds, and returns whether it held all of them. With
-/// `keep`, the keys stay for so long, and no waiter is notified of them. With a ticket, the waiter stays in
-/// the queues. `call` is that of [`acquire`].
+/// RELEASE and UNDO: releases every record that `token` holds, and returns whether `token` held all records. With
+/// `keep`, the locks expire after that time instead, so the resources are not free for waiters yet. With a ticket, the
+/// waiter stays in the queues; without a ticket, the waiter leaves them. `call` is the same as for [`acquire`].
 pub fn release<T: Value>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
@@ -220,8 +221,8 @@ pub fn release<T: Value>(
     done
 }
 
-/// DOWNGRADE: makes the token a reader of every record that it holds, and returns whether it reads all of them.
-/// Notifies the readers that wait first. `call` is that of [`acquire`].
+/// DOWNGRADE: makes `token` a reader of every record that it holds, and returns whether `token` now reads all records.
+/// Notifies the readers at the front of each queue. `call` is the same as for [`acquire`].
 pub fn downgrade<T: Value>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
@@ -231,17 +232,18 @@ pub fn downgrade<T: Value>(
 ) -> bool {
     let mut done = true;
     for (position, (record, _)) in records.iter_mut().enumerate() {
-        let is_held = record.entry.token(now) == Some(token);
-        done &= record.entry.downgrade(now, token);
-        if is_held {
+        let reads = record.entry.downgrade(now, token);
+        done &= reads;
+        // This is needed even if an earlier EXTEND has already made the token a reader, because EXTEND notifies nobody.
+        if reads {
             record.invite_readers(now, turns, |next, message| call(position, next, message));
         }
     }
     done
 }
 
-/// RAISE and EXTEND: applies `act` to every entry if `token` holds all of them. Returns whether all of
-/// them were changed.
+/// RAISE and EXTEND: applies `act` to every entry if `token` holds all records. Returns whether `act` has succeeded on
+/// all entries.
 pub fn act_on_held<T: Value>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
@@ -252,7 +254,8 @@ pub fn act_on_held<T: Value>(
         && records.iter_mut().all(|(record, mode)| act(&mut record.entry, *mode))
 }
 
-/// HEAL: repairs all records, or none if another token holds one of them, apart from that of the giver.
+/// HEAL: repairs all records, or none if one of them cannot be repaired (`Entry::can_be_healed`). `tokens` are the
+/// token of the lease and that of its giver.
 pub fn heal<T: Value>(
     records: &mut [RecordInMode<'_, T>],
     time: Time,

@@ -1,9 +1,10 @@
 //! Shared mode on a node: how each request changes the readers of a resource. A server does the same in
 //! `scripts/shared/readers.lua`.
 //!
-//! While there are readers, the lock key holds a marker ([`Value::readers`]) that expires with the last of
-//! them. So exclusive lockers of any program are refused. Without the marker nobody reads, whatever the set
-//! contains. `record.rs` and the model call this; `entry.rs` has the rules that both modes share.
+//! While there are readers, the lock key holds a marker ([`Value::readers`]) that expires with the last of them.
+//! Because of the marker, the node refuses exclusive requests, even those of other programs. Without the marker, the
+//! resource has no readers, whatever the set contains. `record.rs` and the model call this module; `entry.rs` has the
+//! rules that both modes share.
 
 use crate::node::entry::{Entry, Time, Value};
 use crate::node::readers::{LockMode, Readers};
@@ -11,20 +12,21 @@ use crate::term::Moment;
 use std::time::Duration;
 
 impl<T: Value> Entry<T> {
-    /// Whether the resource is read.
+    /// Whether readers hold the resource.
     pub fn is_read(&self, now: Moment) -> bool {
         self.token(now) == Some(&T::readers())
     }
 
-    /// The set as a server stores it: each reader with the moment at which its share expires, and the time until
-    /// the set expires. `None` if a server would have no set.
+    /// The set of readers as a server stores it: each reader with the moment at which its share expires, and the time
+    /// until the set expires. `None` if a server would have no set.
     pub fn stored_readers(&self, now: Moment) -> Option<(&[(T, Moment)], Duration)> {
         let Readers { shares, kept_until } = &self.readers;
         (now < *kept_until && !shares.is_empty()).then(|| (&**shares, kept_until.since(now)))
     }
 
-    /// Makes what a request has changed expire later: the node was paused after it had read its clock, and each expiry of a key
-    /// counts from when the key is set. A share counts from the clock that was read.
+    /// Simulates a node that was paused for `pause` after it had read its clock and before it set keys. A key expires
+    /// relative to the moment at which it is set, so the keys that the request changed expire later. A share expires
+    /// relative to the clock reading, so shares do not expire later.
     #[cfg(test)]
     pub(crate) fn set_after(&mut self, before: &Self, pause: Duration) {
         let set = |(token, expires): &(T, Moment)| (token.clone(), expires.plus(pause));
@@ -36,7 +38,7 @@ impl<T: Value> Entry<T> {
         }
     }
 
-    /// The readers whose share has not expired, each with the time until it does.
+    /// The readers whose share has not expired, each with the time until the share expires.
     pub fn shares(&self, now: Moment) -> impl Iterator<Item = (&T, Duration)> {
         let set = self.stored_readers(now).filter(|_| self.is_read(now));
         let shares = set.map_or(&[][..], |(shares, _)| shares).iter();
@@ -45,18 +47,18 @@ impl<T: Value> Entry<T> {
             .map(move |(token, end)| (token, end.since(now)))
     }
 
-    /// Whether the token reads the resource.
+    /// Whether the token is a reader of the resource.
     pub fn has_share(&self, now: Moment, token: &T) -> bool {
         self.shares(now).any(|(reader, _)| reader == token)
     }
 
-    /// Whether the token holds the resource in this mode. A token in the lock key holds it in any mode: a lease that
-    /// was downgraded may still have it there.
+    /// Whether the token holds the resource in this mode. A token in the lock key holds the resource in any mode: the
+    /// token of a downgraded lease may still be there.
     pub fn holds(&self, now: Moment, token: &T, mode: LockMode) -> bool {
         self.token(now) == Some(token) || (mode == LockMode::Shared && self.has_share(now, token))
     }
 
-    /// Whether `giver` can give the resource to another token in this mode.
+    /// Whether a TRANSFER in this mode can take the resource from `giver`.
     pub fn is_given(&self, now: Moment, giver: &T, mode: LockMode) -> bool {
         match mode {
             LockMode::Upgraded => self.token(now) == Some(giver) || self.reads_alone(now, giver),
@@ -81,8 +83,8 @@ impl<T: Value> Entry<T> {
         self.lock = Some((T::readers(), until));
     }
 
-    /// Makes the token one more reader, of a resource that is read. Never shortens its share, or the life of a
-    /// key.
+    /// Adds the token to the readers of a resource that readers hold. Never shortens the token's share, or the life of
+    /// a key.
     pub(crate) fn join_readers(&mut self, now: Moment, token: &T, ttl: Duration) {
         let until = now.plus(ttl);
         if self.stored_readers(now).is_none() {
@@ -98,8 +100,8 @@ impl<T: Value> Entry<T> {
         }
     }
 
-    /// Makes the keys expire with the last reader, after a share was removed or shortened. Deletes them if there is
-    /// none.
+    /// Makes the keys expire with the last reader, after a share was removed or shortened. Deletes the keys if no
+    /// reader is left.
     fn fit_expiry(&mut self, now: Moment) {
         let last = self.readers.shares.iter().map(|(_, until)| *until).max();
         match last.filter(|last| now < *last) {
@@ -114,8 +116,8 @@ impl<T: Value> Entry<T> {
         }
     }
 
-    /// Removes the share of the token. Returns whether it was stored: then no writer has been granted the resource
-    /// since, even if the share has expired.
+    /// Removes the share of the token. Returns whether the share was stored. If the share was stored, no writer has got
+    /// the resource since the token became a reader, even if the share has expired.
     pub(crate) fn stop_reading(&mut self, now: Moment, token: &T) -> bool {
         let is_stored = self.stored_readers(now).is_some();
         let is_removed = self.is_read(now) && is_stored && self.readers.remove(token);
@@ -125,7 +127,7 @@ impl<T: Value> Entry<T> {
         is_removed
     }
 
-    /// Makes the share of the token expire after `ttl`. Returns whether it has one.
+    /// Makes the share of the token expire after `ttl`. Returns whether the token has a share.
     pub(crate) fn keep_share(&mut self, now: Moment, token: &T, ttl: Duration) -> bool {
         let has_share = self.has_share(now, token);
         if has_share {
@@ -135,8 +137,8 @@ impl<T: Value> Entry<T> {
         has_share
     }
 
-    /// DOWNGRADE: makes the token a reader if it holds the resource exclusively, for as long. Returns whether it
-    /// reads the resource now.
+    /// DOWNGRADE: makes the token a reader if it holds the resource exclusively, for as long as its lock still lasts.
+    /// Returns whether the token reads the resource now.
     pub fn downgrade(&mut self, now: Moment, token: &T) -> bool {
         if self.token(now) == Some(token) {
             let left = self.expires_in(now).unwrap_or_default();
@@ -145,8 +147,8 @@ impl<T: Value> Entry<T> {
         self.has_share(now, token)
     }
 
-    /// EXTEND of a lock in this mode: prolongs it and the counter if the token holds the resource, and returns
-    /// whether it does. Never shortens them, and never makes a reader of a token whose share has expired.
+    /// EXTEND of a lock in this mode: prolongs the lock and the life of the counter if the token holds the resource.
+    /// Never shortens either, and never revives an expired share. Returns whether the token holds the resource.
     pub fn extend_in(&mut self, time: Time, token: &T, ttl: Duration, mode: LockMode) -> bool {
         if mode != LockMode::Shared {
             return self.extend(time, token, ttl);
@@ -172,7 +174,8 @@ impl<T: Value> Entry<T> {
         mode == LockMode::Shared && self.stop_reading(now, token)
     }
 
-    /// RELEASE that keeps the lock in this mode. Returns whether the token holds the resource.
+    /// RELEASE that keeps the lock in this mode for `ttl`. Returns whether the token held the resource. An expired
+    /// share that is still stored also counts as held; it is removed.
     pub fn keep_in(&mut self, now: Moment, token: &T, ttl: Duration, mode: LockMode) -> bool {
         if self.keep(now, token, ttl) {
             return true;
@@ -181,7 +184,8 @@ impl<T: Value> Entry<T> {
             && (self.keep_share(now, token, ttl) || self.stop_reading(now, token))
     }
 
-    /// Makes the token a holder in this mode, where the resource is free, is read, or is held by `giver`.
+    /// Makes the token a holder in this mode, in place of `giver` if there is one. The caller has checked that the
+    /// resource allows this.
     pub(crate) fn take(
         &mut self,
         now: Moment,
@@ -205,8 +209,8 @@ impl<T: Value> Entry<T> {
     }
 
     /// GIVE BACK, the undo of TRANSFER: if `token` holds the resource in this mode, makes `giver` its holder again, for
-    /// the time that is `left`. Undoing an upgrade (`is_upgrade`) never shortens the time: the lease of the giver may
-    /// still be valid. Returns whether `token` held the resource.
+    /// the time `left`; only releases `token` if `left` is zero. Otherwise, the undo of an upgrade (`is_upgrade`) never
+    /// shortens the time of the lock: the giver's lease may still be valid. Returns whether `token` held the resource.
     pub(crate) fn give_back_in(
         &mut self,
         now: Moment,

@@ -4,7 +4,7 @@ use super::{END, TERM, at, digits, orders};
 use crate::{Event, Loss, NodeSet, Outcome, Quorum, Round, Vote};
 use std::time::Duration;
 
-/// The behaviour of a node. [`Kind::vote`] is the vote that the driver reports for it.
+/// The behaviour of a node. [`Kind::vote`] is the vote that the driver reports for such a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Free,
@@ -12,7 +12,7 @@ enum Kind {
     Down,
     /// Never answers, so its deadline passes.
     Hung,
-    /// Grants, but only after all nodes that answer promptly.
+    /// Grants, but answers only after all nodes that answer promptly.
     Slow,
     /// Grants, but the answer is lost, so its deadline passes.
     ReplyLost,
@@ -38,8 +38,8 @@ impl Kind {
         !matches!(self, Kind::Taken | Kind::Down)
     }
 
-    /// The sort key of the vote. Prompt answers come first. Slow answers come after deadlines if
-    /// `slow_last`, else before them.
+    /// The sort key of the vote. Prompt answers come first. The answers of slow nodes come after the missed deadlines
+    /// if `slow_last` is `true`, else before them.
     fn turn(self, slow_last: bool) -> usize {
         match self {
             Kind::Free | Kind::Taken | Kind::Down | Kind::Young => 0,
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// The expected decision, computed from the definition and not with the code under test.
+/// The expected decision, computed from the definition of a round instead of with the code under test.
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
     Won { after: usize },
@@ -89,7 +89,7 @@ fn expected(kinds: &[Kind], order: &[usize], late_from: usize) -> Expected {
     panic!("all votes do not decide {kinds:?}");
 }
 
-/// Plays one combination and checks every action of the round. Events from the index `late_from` on
+/// Plays a round over nodes of these kinds, and checks every action of the round. Votes from the index `late_from` on
 /// arrive after the validity end.
 fn play(kinds: &[Kind], order: &[usize], late_from: usize) {
     let quorum = Quorum::over(kinds.len()).expect("valid number of nodes");
@@ -131,7 +131,7 @@ fn play(kinds: &[Kind], order: &[usize], late_from: usize) {
     undone_when_abandoned(kinds, order);
 }
 
-/// Abandons the round after each of its votes in turn, and checks which nodes are undone.
+/// Plays the round once for each vote, abandons it after that vote, and checks which nodes are undone.
 fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
     for abandoned_after in 0..order.len() {
         let mut round = Round::new(Quorum::over(kinds.len()).expect("valid"), at(0), TERM);
@@ -143,8 +143,8 @@ fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
             let actions = round.handle(at(1), Event::Vote { node, vote, in_order: true });
             actions.undo.iter().for_each(|node| undone.insert(node));
             won |= matches!(actions.outcome, Some(Outcome::Won { .. }));
-            // Grants of a won round are released with the lease, even if they arrive later. A request with an
-            // unknown result may be applied after the release, so its node must be undone.
+            // Grants of a won round are released with the lease, even grants that arrive after the round was abandoned.
+            // A request with an unknown result may be applied after that release, so its node must be undone.
             let is_released =
                 won && (index <= abandoned_after || matches!(vote, Vote::Granted { .. }));
             if kinds[node].may_have_token() && !is_released {

@@ -42,7 +42,7 @@ fn a_fence_is_raised_exactly_if_no_majority_stores_the_largest() {
     }
 }
 
-/// A round over five nodes, of which the first three granted the fences 10, 11 and 10.
+/// A round over five nodes: the first three nodes have granted the fences 10, 11 and 10.
 fn raising() -> Round {
     let mut round = Round::new(Quorum::over(5).expect("valid"), at(0), TERM);
     let _ = grant(&mut round, 0, 10);
@@ -168,7 +168,7 @@ fn fences_stay_below_the_largest_exact_number() {
     assert_eq!((FENCE_LIMIT - 1) as f64 as u64, FENCE_LIMIT - 1);
 }
 
-/// Two successive leases, with every choice of majorities and initial counters.
+/// Two successive leases of one resource, with every choice of the granting majorities and of the initial counters.
 #[test]
 fn the_next_winner_has_a_larger_fence() {
     let quorum = Quorum::over(3).expect("valid");
@@ -203,8 +203,8 @@ fn the_next_winner_has_a_larger_fence() {
     }
 }
 
-/// Two successive leases on three nodes, with wrong clocks and proposals, every choice of majorities,
-/// several pauses between the leases, and optionally a node that forgets everything in between and is
+/// Two successive leases on three nodes, with wrong clocks and proposals, every choice of the granting majorities, and
+/// several pauses between the leases. In some cases, one node forgets everything before the second lease and is
 /// guarded.
 #[test]
 fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
@@ -221,8 +221,8 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
         let guard = 2 * NEAR + apart + 1;
         for (case, pause) in [1, NEAR, MINUTE, 2 * MINUTE, 20 * MINUTE, guard].iter().enumerate() {
             for forgetful in [None, Some(0), Some(1), Some(2)] {
-                // The restart guard ignores a node that has forgotten until the time `guard` has passed. So
-                // with a forgetful node, shorter pauses are skipped.
+                // The restart guard ignores a node that has forgotten its counters until the time `guard` has passed.
+                // So the test skips shorter pauses if a node forgets.
                 if forgetful.is_some() && (case != 5 && *pause < guard) {
                     continue;
                 }

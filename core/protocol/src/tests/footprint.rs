@@ -1,4 +1,4 @@
-//! What a token has left on the nodes, or may yet leave there.
+//! The keys that the requests of a token have left on the nodes, or may still leave there.
 
 use super::{TERM, at};
 use crate::{Event, Footprint, NodeSet, Quorum, Round, Vote};
@@ -13,8 +13,8 @@ fn set<const N: usize>(nodes: [usize; N]) -> NodeSet {
     nodes.into_iter().collect()
 }
 
-/// The footprint of a round of five nodes: the first two have granted it, the third has refused, the fourth has missed its
-/// deadline, and the vote of the fifth is pending.
+/// Returns the footprint of a round over five nodes, and the round. The first two nodes have granted the round, the
+/// third has refused it, the fourth has missed its deadline, and the vote of the fifth is pending.
 fn footprint() -> (Footprint<char>, Round) {
     let mut round = Round::new(quorum(), at(0), TERM);
     let granted = Vote::Granted { fence: 7 };

@@ -7,8 +7,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The time, in milliseconds, for which a guard with a ttl of 10 s ignores votes: the ttl and 102 ms of
-/// drift.
+/// The time, in milliseconds, for which a guard with a ttl of 10 s ignores votes: the ttl plus 102 ms for drift.
 const LENGTH: u64 = 10_102;
 
 fn seconds(seconds: u64) -> Duration {
@@ -39,7 +38,7 @@ fn a_node_counts_once_it_is_certainly_old_enough() {
 fn a_vote_in_a_round_begun_before_the_node_counts_never_counts() {
     let mut guard = Guard::new(TERM);
     guard.looked(at(50_000), Some(("a", seconds(0))));
-    // Only the beginning of the round matters, not when the answer arrives.
+    // Only the moment at which the round begins matters, not the moment at which the vote arrives.
     assert!(!guard.counts(at(50_000 + LENGTH - 1)));
     assert!(guard.counts(at(50_000 + LENGTH)));
 }
@@ -62,7 +61,7 @@ fn a_replacement_server_is_guarded_whatever_its_uptime() {
     guard.looked(at(50_000), Some(("a", seconds(1_000))));
     guard.looked(at(60_000), Some(("b", seconds(1_000_000))));
     assert_eq!(guard.counts_from(), at(60_000 + LENGTH));
-    // The original node is guarded too when it comes back.
+    // The original server is guarded, too, when it comes back.
     guard.looked(at(80_000), Some(("a", seconds(1_000))));
     assert_eq!(guard.counts_from(), at(80_000 + LENGTH));
 }
@@ -77,8 +76,8 @@ fn a_node_that_reports_no_identity_is_guarded_after_every_connect() {
     // The node now reports an identity, but its earlier identity is unknown.
     guard.looked(at(95_000), Some(("a", seconds(1_000))));
     assert_eq!(guard.counts_from(), at(95_000 + LENGTH));
-    // After an examination without a report, the node is guarded even if it reports an identity seen
-    // before.
+    // After an examination without a report, the client no longer knows the node's identity. So the next report
+    // restarts the guard, even if the node reports the same identity as before.
     for (came, name) in [(120_000, "a"), (160_000, "b")] {
         guard.looked(at(came), None);
         guard.looked(at(came + 20_000), Some((name, seconds(1_000))));
@@ -151,7 +150,7 @@ fn lease() -> Lease {
     granted_by_all(Quorum::over(5).expect("valid"), at(END), None)
 }
 
-/// Sends an extension at `sent`. Returns, for each answer, the nodes to repair after it.
+/// Begins an extension at `sent`, and passes these answers to the lease. Returns the nodes to repair after each answer.
 fn repaired(lease: &mut Lease, sent: Moment, answers: [Answer; 5]) -> Vec<Vec<usize>> {
     let mut extension = lease.extend(sent, TERM).expect("valid");
     let now = sent.plus(Duration::from_millis(1));
@@ -172,7 +171,7 @@ fn nodes_are_repaired_only_after_a_majority_has_confirmed() {
         ([No, Yes, No, Yes, Yes], [none(), none(), none(), none(), vec![0, 2]]),
         ([Yes, Yes, Yes, No, No], [none(), none(), none(), vec![3], vec![4]]),
         ([No, Yes, Yes, Yes, No], [none(), none(), none(), vec![0], vec![4]]),
-        // A node that did not answer is not known to lack the key, so it is not repaired.
+        // A node that did not answer may still have the key, so the node is not repaired.
         ([Unknown, Yes, Yes, Yes, No], [none(), none(), none(), none(), vec![4]]),
         // No majority confirmed, or a majority refused, so no node is repaired.
         ([No, Yes, Yes, Unknown, Unknown], [none(), none(), none(), none(), none()]),
@@ -233,7 +232,7 @@ fn bare_majority() -> Lease {
     Lease::new(Quorum::over(5).expect("valid"), NodeSet::from_iter(0..3), 7, at(END), None)
 }
 
-/// Sends an extension at `sent` and returns its result after these answers.
+/// Begins an extension at `sent`, and returns the decision after these answers.
 fn extend(lease: &mut Lease, sent: u64, answers: [Answer; 5]) -> Option<Extended> {
     let mut extension = lease.extend(at(sent), TERM).expect("valid");
     let mut decided = None;
@@ -262,9 +261,9 @@ fn late_grants_and_repaired_nodes_are_no_longer_missing() {
     );
 }
 
-/// Nodes 0 to 2 hold the key. Node 2 forgets it, and another client wins with nodes 2 to 4 and releases.
-/// Then nodes 3 and 4 are repaired or grant late. They hold the key again, but must not confirm the
-/// lease.
+/// Nodes 0 to 2 hold the key of a lease. Node 2 forgets the key. Another client wins a round on nodes 2 to 4 and
+/// releases its lease. Then nodes 3 and 4 get the key of the first lease, by repair or by a late grant, but they must
+/// not confirm that lease.
 #[test]
 fn a_lease_that_another_client_took_over_is_lost_even_if_all_nodes_hold_it_again() {
     use Answer::{No, Yes};
@@ -289,8 +288,8 @@ fn a_lease_that_another_client_took_over_is_lost_even_if_all_nodes_hold_it_again
     }
 }
 
-/// A contender that lost has left a larger fence on nodes 3 and 4. A majority of sound nodes confirms
-/// the lease, so no other client has won in between, and the two nodes count again.
+/// A contender that lost its round has left a larger fence on nodes 3 and 4. Nodes 0 to 2 are a majority and confirm
+/// the lease, so no other client has won a round since. Nodes 3 and 4 then count again.
 #[test]
 fn repaired_nodes_count_again_after_a_majority_has_confirmed() {
     use Answer::{No, Unknown, Yes};

@@ -36,7 +36,7 @@ fn acquired(resources: usize) -> Vec<LockRecord<char>> {
     records
 }
 
-/// Sends a RELEASE of this token to the node at 1 s. Returns the answer and the notified waiters.
+/// Applies a RELEASE of this token at `at(1_000)`. Returns the answer, and the waiters that the node notifies.
 fn release(
     records: &mut [LockRecord<char>],
     token: char,
@@ -68,7 +68,7 @@ fn a_key_that_has_the_token_stays_for_exactly_so_long() {
         assert_eq!(left(at(1_000).plus(keep)), None);
         let fence = records[0].entry.stored_fence(1_000_000_000_000);
         assert_eq!(fence, acquired(1)[0].entry.stored_fence(1_000_000_000_000));
-        // A repeated request sets the same time again.
+        // A repeated RELEASE sets the same remaining time again.
         assert!(release(&mut records, 'A', Some(keep)).0);
     }
 }
@@ -108,7 +108,7 @@ fn no_waiter_is_notified_of_a_key_that_stays() {
 fn the_time_counts_from_the_release_and_allows_for_drift() {
     let keep = Keep::new(Term { ttl: 60 * SECOND, drift_factor: 0.01 }, at(1_000));
     assert_eq!(keep.ttl(at(1_000)), Some(Duration::from_millis(60_602)));
-    // A node that gets the request later keeps the key for what is left.
+    // A node that gets the request later keeps the key for the time that is left.
     assert_eq!(keep.ttl(at(51_000)), Some(Duration::from_millis(10_102)));
     assert_eq!(keep.ttl(at(60_999)), Some(Duration::from_nanos(3_010_000)));
     assert_eq!(keep.ttl(at(61_000)), None);

@@ -80,13 +80,13 @@ fn grant_out_of_order_is_undone_after_release() {
 fn lost_round_could_win_again_with_the_nodes_whose_connections_were_closed() {
     for (votes, lost, expected) in [
         (&[Vote::Unknown, Vote::Unknown][..], &[0, 1][..], true),
-        // The third node has not voted and may grant.
+        // The third node has not voted and may still grant.
         (&[Vote::Unknown, Vote::Unknown], &[0], true),
         (&[GRANTED, HELD, Vote::Unknown], &[2], true),
         (&[GRANTED, Vote::Unknown, Vote::Unknown], &[], false),
         (&[HELD, HELD, Vote::Unknown], &[2], false),
         (&[HELD, Vote::Refused, Vote::Unknown], &[2], false),
-        // A node that may have forgotten its grants does not count in the next round either.
+        // The vote of a guarded node would not count in the next round either.
         (&[HELD, Vote::Guarded, Vote::Unknown], &[2], false),
     ] {
         let lost = lost.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! Observers of an election: who they may report.
+//! Which leader an observer of an election may report.
 
 use crate::{Quorum, is_passed, next_leader};
 
@@ -13,19 +13,19 @@ fn leader_is_the_token_of_a_majority() {
     assert_eq!(leader(3, 0, &[("a", 5), ("b", 6)]), None);
     assert_eq!(leader(3, 0, &[("a", 5), ("a", 5)]), Some(("a", 5)));
     assert_eq!(leader(3, 0, &[("b", 9), ("a", 5), ("a", 5)]), Some(("a", 5)));
-    // Half of the nodes are no majority.
+    // Half of the nodes are not a majority.
     assert_eq!(leader(4, 0, &[("a", 5), ("a", 5), ("b", 6), ("b", 6)]), None);
     assert_eq!(leader(1, 0, &[("a", 5)]), Some(("a", 5)));
 }
 
 #[test]
 fn fence_of_a_late_grant_is_not_reported() {
-    // The third node granted late, and was not counted.
+    // The node with fence 9 granted late, so its vote was not counted.
     let stored = [("a", 9), ("a", 5), ("a", 5)];
     assert_eq!(leader(3, 0, &stored), Some(("a", 5)));
-    // The next leader's fence may be smaller than that of the late grant. It is not skipped.
+    // The next leader is reported even if its fence is smaller than that of the late grant.
     assert_eq!(leader(3, 5, &[("a", 9), ("b", 6), ("b", 6)]), Some(("b", 6)));
-    // Without a majority of the same fence, nobody knows which one is the lease's.
+    // If no majority stores the same fence, the observer cannot know which fence is that of the lease.
     assert_eq!(leader(3, 0, &[("a", 9), ("a", 5)]), None);
 }
 
@@ -41,6 +41,6 @@ fn observer_never_goes_back() {
 fn lease_is_passed_by_a_majority_of_larger_counters() {
     let passed = |counters: &[u64]| is_passed(Quorum::over(3).expect("1 to 32"), 5, counters);
     assert!(passed(&[6, 7]) && passed(&[5, 6, 6]));
-    // An adopter that lost has left its counter on a minority.
+    // An adopter that lost its round has left a larger counter only on a minority of the nodes.
     assert!(!passed(&[5, 5, 6]) && !passed(&[6]) && !passed(&[5, 5, 5]) && !passed(&[]));
 }

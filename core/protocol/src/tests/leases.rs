@@ -11,8 +11,8 @@ fn lease(nodes: usize) -> (Quorum, Lease) {
     (quorum, granted_by_all(quorum, at(END), None))
 }
 
-/// Passes the answers in this order to `decide`. Returns its first decision and the index of the answer
-/// that led to it.
+/// Passes the answers to `decide` in this order. Returns the first decision, and the index of the answer that led to
+/// that decision.
 fn first<T>(
     order: &[usize],
     answers: &[usize],
@@ -35,13 +35,13 @@ fn for_all(check: impl Fn(Quorum, &[usize], &[usize])) {
     }
 }
 
-/// The index of the `count`-th answer of this kind, counted from 1.
+/// The index, in `order`, of the `count`-th answer of this kind. `count` is 1 for the first such answer.
 fn nth(order: &[usize], answers: &[usize], kind: usize, count: usize) -> Option<usize> {
     let of_kind = (0..order.len()).filter(|index| answers[order[*index]] == kind);
     of_kind.skip(count - 1).take(1).next()
 }
 
-/// The candidate with the smallest index; `last` if no candidate has one.
+/// The candidate with the smallest index; `last` if no candidate has an index.
 fn earliest<T: Copy, const N: usize>(
     candidates: [(Option<usize>, T); N],
     last: (usize, T),
@@ -166,7 +166,7 @@ fn an_upgrade_does_not_move_the_end_and_nothing_is_sent_meanwhile() {
     assert!(!lease.begin_upgrade(at(3)), "one upgrade at a time");
     assert!(lease.extend(at(4), TERM).is_none() && lease.verify(at(4), TERM).is_none());
     assert!(lease.heal(at(4), TERM).is_none() && !lease.detach(at(4)));
-    // Where a node has granted the upgrade, it answers No.
+    // A node that has granted the upgrade answers `No` to EXTEND of the shared lease.
     for node in 0..3 {
         let decided = lease.extended(at(4), &mut before, node, Answer::No);
         assert_eq!(decided, Some(Extended::Undecided));
@@ -175,7 +175,7 @@ fn an_upgrade_does_not_move_the_end_and_nothing_is_sent_meanwhile() {
     lease.end_upgrade();
     assert!(lease.is_valid(at(6)) && lease.end() == end && !lease.is_upgrading());
     assert!(lease.extend(at(6), TERM).is_some() && lease.heal(at(6), TERM).is_some());
-    // A lease that has ended is not upgraded.
+    // A lease that has ended cannot be upgraded.
     let mut ended = granted_by_all(quorum, at(END), None);
     assert!(!ended.begin_upgrade(at(END)) && !ended.is_upgrading());
 }
@@ -212,7 +212,8 @@ fn a_resumed_lease_ends_before_a_majority_of_its_sound_nodes_can_expire_its_key(
     let sent = at(7);
     for nodes in 1..=5 {
         let quorum = Quorum::over(nodes).expect("valid");
-        // For each node: whether it is sound, and 0 to 2 s until its key expires there, or no key.
+        // Each digit says whether a node is sound, and whether the node lacks the key or still has the key for 0, 1 or
+        // 2 s.
         for states in digits(8, nodes) {
             let sound = (0..nodes).filter(|node| states[*node] & 1 == 1).collect();
             let ttl = |node: usize| Duration::from_secs(states[node] as u64 / 2);

@@ -1,4 +1,4 @@
-//! Permits on a node: who gets which, in what order, and what refusals say.
+//! Permits on a node: which client gets which permit, in which order, and what a refusal reports.
 
 use super::at;
 use crate::Turns;
@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A turn lasts a second.
+/// A waiter's turn lasts one second.
 const TURNS: Turns =
     Turns { call: Duration::from_secs(1), keep: Duration::ZERO, memory: Duration::from_secs(100) };
 
@@ -101,13 +101,13 @@ impl Node {
         })
     }
 
-    /// The holder of a slot extends its lease, which may have expired.
+    /// Locks a slot with this token for 10 s from now, as EXTEND does, but even if the lock has expired.
     fn take_again(&mut self, slot: u32, token: char) {
         let expires = at(self.now + 10_000);
         self.entries.entry(slot).or_default().store_lock(Some((token, expires)));
     }
 
-    /// A waiter for one of three permits leaves the queue.
+    /// Removes a waiter from the queue. The waiter wants one permit, and its limit is 3.
     fn leave(&mut self, waiter: &str) {
         let now = at(self.now);
         let waiter = queue::name_with_permits(waiter, 1, 3);
@@ -117,7 +117,7 @@ impl Node {
         });
     }
 
-    /// Returns the notifications since the last call.
+    /// Returns the notifications that the node has sent since the previous call of this function.
     fn sent(&self) -> Vec<(String, Vec<u32>)> {
         self.sent.take()
     }
@@ -127,7 +127,7 @@ fn to(waiter: &str, slots: &[u32]) -> (String, Vec<u32>) {
     (waiter.to_owned(), slots.to_vec())
 }
 
-/// A semaphore with the limit 3 of which `a` has slot 0, `b` slot 1, and `c` slot 2.
+/// A node with a semaphore of limit 3 whose permits are all held: slot 0 by `a`, slot 1 by `b`, and slot 2 by `c`.
 fn full() -> Node {
     let mut node = Node::default();
     for (slot, token) in [(0, 'a'), (1, 'b'), (2, 'c')] {
@@ -142,13 +142,13 @@ fn a_slot_has_one_holder_and_several_are_granted_together_or_not_at_all() {
     assert!(node.is_granted('a', &[1], None));
     let refused = node.refused('b', &[1], (3, 0), None);
     assert_eq!((refused.free, refused.known, refused.rank), (vec![0, 2], 3, None));
-    // Enough slots are free, but not these.
+    // Slot 1 is held, but enough other slots are free, so the client can try again at once.
     assert_eq!(refused.expires_in, Some(Duration::ZERO));
     assert!(!node.is_granted('b', &[0, 1], None));
     assert!(node.is_granted('b', &[0, 2], None), "the refused round left something");
     let refused = node.refused('c', &[0], (3, 0), None);
     assert_eq!((refused.free, refused.expires_in), (vec![], Some(Duration::from_secs(10))));
-    // Only what the token has is deleted.
+    // RELEASE deletes only the lock that the token holds: that of slot 1, not that of slot 0.
     assert!(!node.release('a', &[0, 1]));
     assert!(!node.is_granted('c', &[0], None));
     assert!(node.is_granted('c', &[1], None));
@@ -163,10 +163,10 @@ fn waiters_are_notified_in_the_order_of_their_tickets_each_of_other_slots() {
     assert_eq!(node.sent(), Vec::new());
     assert!(node.release('b', &[1]));
     assert_eq!(node.sent(), [to("live#1", &[1])]);
-    // The first one has its turn, so the next slot is for the second one, and not for the first again.
+    // The first waiter already has its turn, so the next free slot is offered to the second waiter.
     assert!(node.release('a', &[0]));
     assert_eq!(node.sent(), [to("live#2", &[0])]);
-    // The permits that are free are reserved for both.
+    // Both free permits are reserved for the two notified waiters.
     assert!(!node.is_granted('y', &[0], None));
     assert!(!node.is_granted('y', &[0], Some(("live#3", 30))));
     assert!(node.is_granted('x', &[1], Some(("live#1", 10))));
@@ -177,7 +177,8 @@ fn waiters_are_notified_in_the_order_of_their_tickets_each_of_other_slots() {
 fn the_only_waiter_learns_of_all_free_slots() {
     let mut node = full();
     assert!(node.release('a', &[0]) && node.release('c', &[2]));
-    // Other nodes may offer another slot first, so a majority has to know of the others, too.
+    // Other nodes may list another slot first. To choose a slot that is free on a majority, the waiter must know all
+    // free slots.
     let refused = node.refused('x', &[1], (3, 0), Some(("live#1", 10)));
     assert_eq!(refused.free, [0, 2]);
 }
@@ -188,7 +189,7 @@ fn a_waiter_that_tries_another_slot_is_offered_the_same_one_again() {
     assert!(!node.is_granted('x', &[0], Some(("live#1", 10))));
     assert!(node.release('c', &[2]));
     assert_eq!(node.sent(), [to("live#1", &[2])]);
-    // Another node has offered slot 1 meanwhile.
+    // Meanwhile, another node has offered slot 1, so the waiter tries that slot.
     let refused = node.refused('x', &[1], (3, 0), Some(("live#1", 10)));
     assert_eq!((refused.free, refused.rank), (vec![2], Some(0)));
     assert!(node.is_granted('x', &[2], Some(("live#1", 10))));
@@ -240,7 +241,7 @@ fn a_waiter_for_several_permits_is_not_overtaken() {
     assert!(!node.is_granted('x', &[0, 1], Some(("live#1*2", 10))));
     assert!(!node.is_granted('y', &[0], Some(("live#2", 20))));
     assert!(node.release('b', &[1]));
-    // One permit is too little for the first waiter. So nobody is notified, and the permit is reserved.
+    // One free permit is too few for the first waiter. So the node notifies no waiter, and reserves the permit.
     assert_eq!(node.sent(), Vec::new());
     assert!(!node.is_granted('y', &[1], Some(("live#2", 20))));
     assert!(!node.is_granted('z', &[1], None));
@@ -273,7 +274,7 @@ fn a_waiter_for_several_permits_that_has_not_tried_for_long_is_overtaken() {
             node.refused('m', &[1], (3, 0), Some(("live#2", 2)));
         }
         assert_eq!(node.is_granted('m', &[0], Some(("live#2", 2))), !tries);
-        // It keeps its ticket, and is the first again.
+        // The overtaken waiter keeps its ticket, so its next try makes it the first in the queue again.
         assert_eq!(node.refused('n', &[0, 1], (3, 0), Some(("live#1*2", 1))).rank, Some(0));
     }
 }
@@ -289,11 +290,11 @@ fn a_waiter_that_is_not_subscribed_is_removed() {
     assert!(node.release('b', &[1]));
     assert_eq!(node.sent(), [to("live#4", &[1])]);
     assert_eq!(node.permits.queue.len(at(0)), 1);
-    // ACQUIRE removes it, too, and then grants.
+    // An ACQUIRE of another client also removes a waiter without a subscriber, and is then granted.
     assert!(node.release('a', &[0]));
     assert!(!node.is_granted('x', &[2], Some(("dead#5*2", 5))));
     assert!(node.is_granted('z', &[0], None));
-    // Not more than a few at once, so that no request takes long.
+    // One request removes at most `MOST_GONE` waiters, so that no request takes long.
     let mut node = full();
     for number in 1..=2 * MOST_GONE as u64 {
         assert!(!node.is_granted('x', &[0], Some((&format!("dead#{number}"), number))));
@@ -324,13 +325,13 @@ fn a_node_knows_the_largest_limit_until_no_slot_beyond_a_smaller_one_is_held() {
     let asked = node.ask('d', &[4], (5, 0), None);
     assert!(matches!(asked, Permitted::Granted(_)));
     assert_eq!(node.permits.known(at(0)), 5);
-    // A client with the limit 3 gets no slot beyond it, and learns that there are more.
+    // A client with limit 3 is offered no slot beyond its limit, but learns that the semaphore has more slots.
     let refused = node.refused('x', &[0], (3, 0), Some(("live#1", 10)));
     assert_eq!((refused.free, refused.known), (vec![], 5));
     assert_eq!(node.refused('y', &[0], (5, 0), None).known, 5);
     assert!(node.release('d', &[4]));
     assert_eq!(node.refused('y', &[0], (3, 0), None).known, 3);
-    // The node forgets the number a minute after the keys have expired.
+    // The node forgets the number of slots a minute after the keys have expired.
     assert_eq!((node.permits.known(at(69_999)), node.permits.known(at(70_000))), (3, 0));
 }
 
@@ -341,7 +342,7 @@ fn a_refused_waiter_is_not_notified_of_slots_beyond_its_limit() {
     // Slot 3 is free, but only for clients with a larger limit.
     assert!(!node.is_granted('x', &[0], Some(("live#1", 10))));
     assert_eq!(node.sent(), Vec::new());
-    // Nobody overtakes the first waiter, not even for a slot that it cannot have.
+    // No waiter overtakes the first one, not even for a slot beyond the first waiter's limit.
     let wider = node.refused('y', &[0], (5, 0), Some(("live#2", 20)));
     assert_eq!((wider.free, node.sent()), (vec![], vec![]));
     assert!(node.release('b', &[1]));
@@ -365,7 +366,8 @@ fn clients_are_offered_different_slots_first() {
     let mut node = Node::default();
     assert!(matches!(node.ask('a', &[0], (40, 0), None), Permitted::Granted(_)));
     let offered = |node: &mut Node, offset| node.refused('b', &[0], (40, offset), None).free;
-    // In the order of a server's set, from the offset on, and then from the first.
+    // A refusal lists free slots in the order of a server's set, in which slot numbers are sorted as text. The list
+    // begins at the offset and wraps around at the end.
     let first = [1, 10, 11, 12, 13, 14, 15, 16];
     assert_eq!(offered(&mut node, 0), first);
     assert_eq!(offered(&mut node, 39), first);

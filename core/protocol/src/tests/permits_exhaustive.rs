@@ -1,11 +1,11 @@
 //! Every run of a small semaphore: three clients, three nodes, two slots, and a restart.
 //!
-//! Each client has one round. It may want any slots, begin at any time, reach the nodes in any order and at any time
-//! while its lease would be valid, and release at any time. A node may restart and forget everything. No two valid leases
-//! have the same slot, so at most two permits are held.
+//! Each client has one round. The client may want any slots, begin at any time, reach the nodes in any order and at any
+//! time while its lease would be valid, and release at any time. One node may restart and forget everything. The search
+//! checks that no two valid leases have the same slot, and that at most two permits are held at a time.
 //!
-//! The nodes are those of `node/permits.rs`. What a client may count as a vote is up to `Guard`, and how long its lease is
-//! valid, up to `Term`.
+//! The nodes run the code of `node/permits.rs`. `Guard` decides which votes a client counts, and `Term` decides how
+//! long its lease is valid.
 
 use super::{TERM, at};
 use crate::node::entry::{Entry, Time};
@@ -19,22 +19,22 @@ use std::time::Duration;
 const NODES: usize = 3;
 const CLIENTS: usize = 3;
 const LIMIT: usize = 2;
-/// The time passes in steps of half a ttl.
+/// Time passes in steps of half a ttl.
 const STEP: u64 = 5_000;
-/// The number of the present step. When time passes, everything else gets older instead, so that states are alike whose
-/// times differ alike.
+/// The number of the current step, which never changes: when time passes, the numbers of all recorded steps decrease
+/// instead. So states that differ only in when they occur are equal.
 const NOW: u8 = 10;
-/// After so many steps, the votes of a node count again that has restarted.
+/// After this many steps, the votes of a restarted node count again.
 const GUARDED: u8 = 3;
 
-/// How a node decides.
+/// How a node decides, and whether clients count its vote.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
-    /// As it is: each permit is a lock, of which the client names the number.
+    /// The real rule: each permit is a lock, and the client names the numbers of the permits that it wants.
     Slots,
-    /// Slots, and clients count the votes of a node that has just restarted.
+    /// Like `Slots`, but clients count the votes of a node that has just restarted.
     Unguarded,
-    /// A node counts the members of a set, and admits as many as the limit.
+    /// A node only stores a set of members, and admits as many members as the limit allows.
     Counting,
 }
 
@@ -44,8 +44,8 @@ type Mask = u8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Client {
     Idle,
-    /// `asked` and `granted` are nodes. The slots are valid from when a majority has granted them; then `granted` is
-    /// of no interest any more.
+    /// `asked` and `granted` are sets of nodes. The lease is valid once a majority has granted it; from then on,
+    /// `granted` no longer matters.
     Round {
         slots: Mask,
         sent: u8,
@@ -53,11 +53,11 @@ enum Client {
         granted: Mask,
         is_won: bool,
     },
-    /// Has released, or its lease would not be valid any more.
+    /// The client has released, or its lease would no longer be valid.
     Over,
 }
 
-/// The holder of each slot, with the step in which its key expires; and when the node has restarted.
+/// A node: for each slot, its holder and the step in which its key expires; and the step in which the node restarted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 struct Node {
     held: [Option<(u8, u8)>; LIMIT],
@@ -92,7 +92,7 @@ fn token(client: usize) -> char {
 }
 
 impl Node {
-    /// Calls `act` with the locks of the node, as `node/permits.rs` has them.
+    /// Calls `act` with the locks of the node, in the form that `node/permits.rs` uses.
     fn with<R>(
         &mut self,
         now: u8,
@@ -171,7 +171,7 @@ impl Node {
         });
     }
 
-    /// Whether a client counts the vote of this node in a round that began then.
+    /// Whether a client counts the vote of this node in a round that began at the step `sent`.
     fn counts(&self, sent: u8) -> bool {
         let Some(restarted) = self.restarted else { return true };
         let mut guard = Guard::new(TERM);
@@ -191,7 +191,8 @@ impl State {
         let mut steps = Vec::new();
         for (client, state) in self.clients.iter().enumerate() {
             match *state {
-                // The clients are alike, so they begin in their order.
+                // The clients are interchangeable, so the search tries only runs in which the clients begin in the
+                // order of their numbers.
                 Client::Idle => {
                     if client == 0 || self.clients[client - 1] != Client::Idle {
                         steps.extend((1..1 << LIMIT).map(|slots| Step::Begin(client, slots)));
@@ -205,7 +206,8 @@ impl State {
                 Client::Over => {}
             }
         }
-        // The restart of a node that has nothing to forget only takes votes away.
+        // A node without keys has nothing to forget, so its restart could only make clients ignore its votes. Such a
+        // restart is not tried.
         if self.nodes.iter().all(|node| node.restarted.is_none()) {
             let has_keys = |node: &usize| self.nodes[*node].held != [None; LIMIT];
             steps.extend((0..NODES).filter(has_keys).map(Step::Restart));
@@ -225,7 +227,7 @@ impl State {
                     }
                     node.restarted = node.restarted.map(|then| (then - 1).max(NOW - GUARDED));
                 }
-                // Leases that have ended are all alike.
+                // All clients whose leases have ended get the same state.
                 for client in &mut self.clients {
                     if let Client::Round { sent, .. } = client {
                         *sent -= 1;
@@ -282,13 +284,13 @@ impl State {
     fn is_right(&self, rule: Rule) -> bool {
         let held: u32 = self.holders().map(|(_, slots)| slots.count_ones()).sum();
         let all = self.holders().fold(0, |all: Mask, (_, slots)| all | slots);
-        // Who counts does not tell slots apart.
+        // Nodes that only count members do not distinguish slots.
         held as usize <= LIMIT && (rule == Rule::Counting || all.count_ones() == held)
     }
 }
 
 impl State {
-    /// The first of the states that differ from this one only in the numbers of nodes and slots.
+    /// The smallest of the states that differ from this one only in how nodes and slots are numbered.
     fn representative(&self) -> Self {
         let both = [*self, self.with_slots_swapped()];
         let all = both.iter().flat_map(|state| ORDERS.map(|order| state.with_nodes(order)));
@@ -324,11 +326,11 @@ impl State {
 const ORDERS: [[usize; NODES]; 6] =
     [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-/// Searches all runs, the shortest first. Returns the number of states that differ in more than the numbers of nodes and
-/// slots, or the run to a state that is wrong.
+/// Searches all runs, the shortest first. Returns the number of states. States that differ only in how nodes and slots
+/// are numbered count once. If a state is wrong, returns the run that leads to that state instead.
 fn search(rule: Rule) -> Result<usize, Vec<(Step, State)>> {
     let mut seen = HashSet::from([State::FIRST]);
-    // Each state with the step that leads to it, and the position of the state before.
+    // Each state with the step that leads to it, and the position of the previous state.
     let mut all = vec![(State::FIRST, Step::Tick, 0)];
     let mut position = 0;
     while position < all.len() {
@@ -354,7 +356,8 @@ fn search(rule: Rule) -> Result<usize, Vec<(Step, State)>> {
     Ok(all.len())
 }
 
-/// The run as a table: each step, what each node has stored after it, and who holds a permit.
+/// Returns the run as a table: each step, the tokens that each node stores after the step, and the clients that hold
+/// permits.
 fn table(run: &[(Step, State)]) -> String {
     let mut table = String::new();
     for (number, (step, state)) in run.iter().enumerate() {
@@ -399,7 +402,7 @@ fn nodes_that_count_members_admit_three_holders_where_two_may_be() {
     println!("{}", table(&run));
     let (_, last) = run.last().expect("the first state is right");
     assert_eq!(last.holders().count(), 3);
-    // Nothing fails, nothing is late, and no node admits more than two.
+    // In this run, nothing fails, nothing is late, and no node admits more than two clients.
     assert!(run.iter().all(|(step, _)| matches!(step, Step::Begin(..) | Step::Ask(..))));
     assert_eq!(run.len(), CLIENTS + CLIENTS * 2);
 }

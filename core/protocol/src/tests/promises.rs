@@ -1,8 +1,9 @@
-//! What a node has promised to a lease it keeps: every order of requests to one node, up to a bound on time.
+//! Checks that a node keeps its promises to leases, for every order of requests to one node, up to a bound on time.
 //!
-//! A node that grants or confirms a resource promises it to the token until the ttl has passed by its clock. Until then,
-//! the token must hold it, whatever else arrives, unless a request of the lease itself ends it. After the last promise,
-//! the resource must be free. Quorums rely on nothing else that a node does, apart from its fences.
+//! A node that grants or confirms a resource promises the resource to the token until the ttl has passed by the node's
+//! clock. Until then, the token must hold the resource, whatever requests arrive, unless a request of the lease itself
+//! ends the promise. When all promises have ended, the resource must be free. Quorums rely on these promises and on
+//! fences, and on nothing else that a node does.
 
 use super::at;
 use crate::node::entry::Time;
@@ -17,16 +18,16 @@ use std::time::Duration;
 
 const RESOURCES: usize = 2;
 const LEASES: usize = 5;
-/// The length of all searches, in ticks.
+/// The number of ticks that every search covers.
 const TICKS: u64 = 5;
-/// A node removes expired shares while it handles an ACQUIRE in every other tick.
+/// With these wall clock times, ACQUIRE removes expired shares in every other tick.
 const WALL: u64 = 1_600_000_000;
 const WALL_TICK: u64 = 16;
 
-/// The modes of a lease's resources; `None` for a resource that it does not have.
+/// The mode in which a lease has each resource; `None` if the lease does not have that resource.
 type Modes = [Option<LockMode>; RESOURCES];
 
-/// A lease that is acquired, is an upgrade, or is adopted, and the ttl with which the node grants it.
+/// A lease in a search: it is acquired, adopted, or the result of an upgrade. The node grants it with `ttl`, in ticks.
 #[derive(Clone, Copy)]
 struct Cast {
     modes: Modes,
@@ -39,29 +40,29 @@ const fn lease(modes: Modes, ttl: u64) -> Cast {
     Cast { modes, ttl, giver: None }
 }
 
-/// A request of the lease at this position. Times are in ticks.
+/// A request, with the position of its lease in the search. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
 enum Request {
-    /// ACQUIRE, or TRANSFER if it takes over another lease.
+    /// ACQUIRE, or TRANSFER if the lease takes over another one.
     Acquire(usize),
     Extend(usize, u64),
     Heal(usize),
-    /// Nothing arrives: the client takes the lease as shared from now on.
+    /// Not a request: the client treats the lease as shared from now on, and nothing arrives at the node.
     Change(usize),
     Downgrade(usize),
     Release(usize),
-    /// RELEASE that keeps the key for so long.
+    /// RELEASE that keeps the key for this many ticks.
     Keep(usize, u64),
-    /// The undo of TRANSFER, with the time that is left.
+    /// The undo of TRANSFER, with the number of ticks for which the giver holds the resources again.
     GiveBack(usize, u64),
 }
 
-/// What a lease relies on for one resource.
+/// How long the token of a lease must hold one resource, and how long it may hold that resource. Times are in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Promise {
-    /// Until when the token must hold the resource.
+    /// The token must hold the resource until this tick.
     until: u64,
-    /// Until when it may hold it: at least as long.
+    /// The token may hold the resource until this tick, which is never before `until`.
     latest: u64,
 }
 
@@ -70,7 +71,7 @@ struct Node {
     tick: u64,
     records: [LockRecord<u8>; RESOURCES],
     promises: [[Promise; RESOURCES]; LEASES],
-    /// Whether the ACQUIRE has arrived. A client sends it once.
+    /// Whether the ACQUIRE or TRANSFER of each lease has arrived. A client sends it only once.
     was_asked: [bool; LEASES],
     was_downgraded: [bool; LEASES],
 }
@@ -120,7 +121,8 @@ impl Node {
                 is_shared && !self.was_asked[lease]
             }
             Request::Acquire(lease) => !self.was_asked[lease],
-            // Such requests follow the TRANSFER, even if that comes later, but do nothing before.
+            // A client sends these requests after the TRANSFER. A request that arrives before the TRANSFER does
+            // nothing, so the search skips that order.
             Request::Extend(lease, _)
             | Request::Heal(lease)
             | Request::Release(lease)
@@ -205,7 +207,8 @@ impl Node {
                 let healed =
                     record::heal(targets, time, (&own, giver.map(token).as_ref()), ticks(ttl), 0);
                 for resource in resources.filter(|_| healed != Healed::Held) {
-                    // Only a lease that was won is repaired. So the one that it has taken over is over.
+                    // A client repairs a lease only after it has won the round of that lease. So the giver's lease has
+                    // ended.
                     let given = giver.map(|giver| &mut self.promises[giver][resource]);
                     let latest = given.filter(|_| !had[resource]).map(std::mem::take);
                     let latest = latest.map_or(tick + ttl, |given| given.latest.max(tick + ttl));
@@ -251,7 +254,8 @@ impl Node {
         }
     }
 
-    /// Drops what no longer matters, so that states which differ only in it become the same.
+    /// Removes what no longer matters to the search: fences, and locks, shares and promises that have expired. So
+    /// states that differ only in these become equal.
     fn tidy(&mut self) {
         let now = self.now();
         for record in &mut self.records {
@@ -277,7 +281,7 @@ impl Node {
         cast[lease].modes.contains(&Some(Upgraded))
     }
 
-    /// Panics if a promise is broken, or a resource is kept for nobody.
+    /// Panics if a promise is broken, or if a resource is held or kept for longer than promised.
     fn check(&self, cast: &[Cast]) {
         let now = self.now();
         for resource in 0..RESOURCES {
@@ -286,7 +290,7 @@ impl Node {
                 let mode = self.modes(cast, lease)[resource];
                 mode.is_some_and(|mode| entry.holds(now, &token(lease), mode))
             };
-            // Where an upgrade was granted, it keeps others out for its lease.
+            // If an upgrade was granted, the upgrade's token also keeps other leases out on behalf of the shared lease.
             let keeps = |lease: usize| {
                 let mut others = 0..cast.len();
                 let is_of = |other: usize| cast[other].giver == Some(lease);
@@ -310,11 +314,11 @@ impl Node {
     }
 }
 
-/// Tries every order of the requests, each any number of times, and of ticks. Returns the number of distinct states.
-/// A panic shows the shortest order.
+/// Tries every sequence of these requests and of ticks. Each request may occur any number of times. Returns the number
+/// of distinct states. If a check fails, the panic message shows the shortest sequence that leads to the failure.
 fn search(cast: &[Cast], requests: &[Request]) -> usize {
     let mut seen = HashSet::new();
-    // Each step with the position of the one before it.
+    // Each step with the position of the step before it.
     let mut steps: Vec<(Option<Request>, usize)> = vec![(None, 0)];
     let mut nodes = VecDeque::from([(Node::new(), 0)]);
     while let Some((node, place)) = nodes.pop_front() {

@@ -1,4 +1,4 @@
-//! Randomized property tests, for times, numbers and sequences of events that are too many to enumerate.
+//! Property tests with random input, for times, numbers and sequences of events: there are too many to try them all.
 
 mod guarding;
 mod leasing;
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The configuration of a property: the number of random cases to try. A failure prints the smallest
-/// failing case found.
+/// Returns the configuration of a property test that tries this many random cases. A test that fails prints the
+/// smallest failing case that it found.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Generates a duration from zero to `longest`. Zero, `longest` and short durations are more likely.
+/// Generates a duration from zero to `longest`. Zero, `longest` and short durations are more likely than others.
 fn up_to(longest: Duration) -> impl Strategy<Value = Duration> {
     let most = u64::try_from(longest.as_nanos()).expect("less than five centuries");
     prop_oneof![

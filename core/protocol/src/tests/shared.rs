@@ -1,15 +1,18 @@
-//! Shared mode on a node: what a failed upgrade and a late release leave behind.
+//! Shared mode on a node: failed upgrades, late releases and downgrades.
 
 use super::at;
-use crate::Vote;
 use crate::node::entry::{Entry, Time, acquire};
 use crate::node::readers::LockMode;
 use crate::node::record::{self, LockRecord, Wanted};
+use crate::{RetryDelay, Turns, Vote};
+use std::cell::Cell;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(60);
 const WALL: u64 = 1_000_000_000;
+const DELAY: RetryDelay =
+    RetryDelay { shortest: Duration::from_millis(50), longest: Duration::from_millis(200) };
 
 fn time(milliseconds: u64) -> Time {
     Time { now: at(milliseconds), wall: WALL + 1_000 * milliseconds }
@@ -20,7 +23,7 @@ fn read(entry: &mut Entry<u8>, milliseconds: u64, token: u8, ttl: Duration) {
     assert!(matches!(vote, Some(Vote::Granted { .. })), "{vote:?}");
 }
 
-/// Only the one that is read is `Upgraded`, but the lease relies on both.
+/// The upgrade changes only the shared resource to `Upgraded`, but the lease relies on both resources.
 #[test]
 fn failed_upgrade_shortens_no_resource_of_the_lease() {
     let modes = [LockMode::Shared, LockMode::Exclusive];
@@ -30,7 +33,7 @@ fn failed_upgrade_shortens_no_resource_of_the_lease() {
         records.iter_mut().map(|record| &mut record.entry).zip(modes).collect();
     let vote = acquire(&mut entries, time(0), &1, TTL, WALL);
     assert!(matches!(vote, Some(Vote::Granted { .. })), "{vote:?}");
-    // The TRANSFER arrives after an extension that began later, and has a shorter ttl.
+    // An extension with a longer ttl begins after the TRANSFER was sent, but arrives before the TRANSFER.
     for (entry, mode) in entries {
         assert!(entry.extend_in(time(0), &1, LONG, mode));
     }
@@ -60,8 +63,30 @@ fn share_that_is_listed_is_released_though_it_has_expired() {
     let late = 20_001;
     assert!(!entry.has_share(at(late), &1));
     assert!(!entry.extend_in(time(late), &1, LONG, LockMode::Shared));
-    // Nobody has been granted the resource exclusively since.
+    // No writer has been granted the resource since the share expired, so the release succeeds.
     assert!(entry.release_in(at(late), &1, LockMode::Shared));
     assert!(!entry.release_in(at(late), &1, LockMode::Shared));
     assert!(entry.has_share(at(late), &2) && entry.is_read(at(late)));
+}
+
+#[test]
+fn downgrade_after_an_extension_notifies_the_readers_that_wait() {
+    let mut record = LockRecord::default();
+    let turns = Turns::new(DELAY);
+    let called = Cell::new(0);
+    let call = |_, _: &str, _| {
+        called.set(called.get() + 1);
+        true
+    };
+    let vote = acquire(&mut [(&mut record.entry, LockMode::Exclusive)], time(0), &1, TTL, WALL);
+    assert!(matches!(vote, Some(Vote::Granted { .. })), "{vote:?}");
+    let waiter = (&"client#1".into(), 1);
+    let _ = record::join(&mut [(&mut record, LockMode::Shared)], at(0), waiter, turns, call);
+    assert_eq!(called.get(), 0);
+    // The lease was downgraded, and an EXTEND of the shared lease arrives before the DOWNGRADE.
+    assert!(record.entry.extend_in(time(1), &1, LONG, LockMode::Shared));
+    assert_eq!(called.get(), 0);
+    let downgraded = &mut [(&mut record, LockMode::Shared)];
+    assert!(record::downgrade(downgraded, at(2), &1, turns, call));
+    assert_eq!(called.get(), 1);
 }

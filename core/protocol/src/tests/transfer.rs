@@ -1,4 +1,4 @@
-//! Hand-over: TRANSFER and its undo on a node, when a lease can still be adopted, and a lease that is detached.
+//! Hand-over: TRANSFER and its undo on a node, whether a lease can still be adopted, and detached leases.
 
 use super::{END, TERM, at, digits, exclusive, granted_by_all};
 use crate::node::entry::{Entry, Time, acquire, transfer};
@@ -14,7 +14,7 @@ fn time(milliseconds: u64) -> Time {
     Time { now: at(milliseconds), wall: WALL + 1_000 * milliseconds }
 }
 
-/// An entry that the giver has locked at the beginning, and its fence.
+/// An entry that the giver locked at `at(0)`, and the fence of that grant.
 fn given() -> (Entry<u8>, u64) {
     let mut entry = Entry::default();
     let vote = acquire(&mut exclusive([&mut entry]), time(0), &GIVER, TTL, WALL);
@@ -24,7 +24,7 @@ fn given() -> (Entry<u8>, u64) {
 
 #[test]
 fn transfer_needs_the_token_of_the_giver_on_all_resources() {
-    // Each digit is the token of an entry: the giver's, another one, none, or one that has expired.
+    // Each digit stands for the token of an entry: the giver's, another one, none, or the giver's in an expired lock.
     for tokens in digits(4, 3) {
         let mut entries: Vec<_> = tokens
             .iter()
@@ -58,7 +58,7 @@ fn transfer_grants_a_larger_fence_each_time() {
     let (mut entry, mut last) = given();
     for adopter in 1..5 {
         let giver = adopter - 1;
-        // A small proposal, as that of a client whose clocks are behind.
+        // A small proposal, like that of a client whose readings of the nodes' clocks are too low.
         let vote = transfer(&mut exclusive([&mut entry]), time(1), &giver, &adopter, TTL, WALL - 1);
         let Some(Vote::Granted { fence }) = vote else { panic!("{vote:?}") };
         assert!(fence > last);
@@ -93,7 +93,7 @@ fn giving_back_deletes_the_key_if_no_time_is_left() {
 fn at_most_one_of_two_adopters_has_a_majority() {
     for nodes in 1..=6 {
         let quorum = Quorum::over(nodes).expect("valid");
-        // Each digit says which adopter's request arrives first at a node, or that none arrives.
+        // Each digit says which adopter's request arrives first at a node, or that no request arrives.
         for first in digits(3, nodes) {
             let mut entries: Vec<_> = (0..nodes).map(|_| given().0).collect();
             let mut votes = [0, 0];
@@ -118,7 +118,7 @@ fn at_most_one_of_two_adopters_has_a_majority() {
             let mut adoption = AdoptionTally::new(quorum, 0);
             assert_eq!(adoption.lost(seen_by_the_first), None);
             assert_eq!(adoption.is_taken(), votes[1] >= quorum.size(), "{first:?}");
-            // The undo of both leaves the lease to others.
+            // After both adopters have undone their rounds, all nodes have the giver's token again.
             for entry in &mut entries {
                 let _ = [1, 2].map(|adopter| entry.give_back(at(2), &adopter, &GIVER, TTL));
                 assert_eq!(entry.token(at(2)), Some(&GIVER));
@@ -131,7 +131,7 @@ fn at_most_one_of_two_adopters_has_a_majority() {
 fn lease_is_lost_for_adopters_once_no_majority_can_have_its_token() {
     for nodes in 1..=6 {
         let quorum = Quorum::over(nodes).expect("valid");
-        // Each digit is the answer of a node: granted, key missing, or the token of one of two others.
+        // Each digit stands for the answer of a node: granted, key missing, or one of two other tokens.
         for answers in digits(4, nodes) {
             let refusals: Vec<_> = answers
                 .iter()

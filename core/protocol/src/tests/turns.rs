@@ -27,7 +27,7 @@ fn a_turn_needs_notifications_from_a_majority_for_the_same_resource() {
             heard[resource][node] = true;
             let is_turn = heard.iter().any(|nodes| nodes.iter().filter(|n| **n).count() >= 2);
             assert_eq!(calls.is_turn(now), is_turn, "{notifications:?}");
-            // If less than a majority has notified the waiter, it tries early, but only once.
+            // If fewer nodes than a majority have notified the waiter, the waiter still tries early, but only once.
             let pause = if time == 0 { DELAY.shortest / 16 } else { DELAY.shortest };
             assert_eq!(next, if is_turn { now } else { now.plus(pause) });
         }
@@ -43,11 +43,11 @@ fn a_waiter_for_permits_hears_all_nodes_or_waits_a_moment_unless_a_majority_agre
     // Two of three nodes offer different permits.
     let next = calls.add_offer(at(1), 1, false, hurried, DELAY, 0);
     assert_eq!(next, soon(1));
-    // A node that offers again does not put it off.
+    // Another offer from the same node does not postpone the try.
     assert_eq!(calls.add_offer(at(2), 1, false, next, DELAY, 0), next);
-    // The third node has been heard, so there is nothing to wait for.
+    // All three nodes have notified the waiter, so it tries at once.
     assert_eq!(calls.clone().add_offer(at(2), 2, false, next, DELAY, 0), at(2));
-    // Two nodes agree.
+    // Two nodes, a majority, offer the same permits.
     assert_eq!(calls.add_offer(at(2), 1, true, at(FAR), DELAY, 0), at(2));
 }
 
@@ -76,7 +76,7 @@ fn an_unusable_resource_is_reserved_for_a_small_part_of_the_time() {
     let mut kept = Duration::ZERO;
     let mut longest = Duration::ZERO;
     for now in 0..100_000 {
-        // The waiter is notified in every millisecond.
+        // The waiter is notified every millisecond.
         calls.add(at(now), 0, 0, at(FAR), DELAY, 0);
         let Turns { keep, .. } = calls.begin(at(now));
         assert!(keep.is_zero() || keep >= DELAY.shortest);
@@ -88,8 +88,8 @@ fn an_unusable_resource_is_reserved_for_a_small_part_of_the_time() {
     let mut waits_for_long = super::turns::calls(1);
     waits_for_long.add(at(FAR), 0, 0, at(FAR), DELAY, 0);
     assert_eq!(waits_for_long.begin(at(FAR)).keep, LONGEST_CALL);
-    // The reservations grow with the wait, so that a waiter eventually reserves for longer than
-    // other clients hold their leases.
+    // The longer a waiter waits, the longer its reservations are. So a waiter eventually reserves a resource for longer
+    // than other clients hold their leases.
     assert!(longest >= Duration::from_secs(100) / 20, "{longest:?}");
     // A waiter that was not notified reserves nothing.
     assert!(super::turns::calls(1).begin(at(0)).keep.is_zero());
@@ -108,7 +108,7 @@ fn a_queue_is_kept_longer_than_the_pause_between_two_tries() {
 fn tickets_follow_the_order_of_arrival_whatever_the_clocks_show() {
     let clock_times = [7_000_000, 1_000_000, 9_000_000];
     for order in orders(3) {
-        // The ticket of a client that reads the clocks at `seen` and arrives at `arrived`.
+        // The ticket of a waiter that arrives at `arrived`, if its client read the nodes' clocks at `seen`.
         let ticket = |seen: u64, arrived: u64| {
             let mut clocks = NodeClocks::new(3);
             assert_eq!(clocks.at(at(arrived)), None);
@@ -146,7 +146,7 @@ fn a_minority_cannot_move_a_ticket_beyond_the_other_clocks() {
 
 #[test]
 fn local_waiters_become_first_one_at_a_time_and_in_order() {
-    // Five waiters for two resources leave in every order.
+    // Try every order in which five waiters for two resources can leave.
     for order in orders(5) {
         let mut line = Line::default();
         let joined: Vec<_> = (0..5).map(|waiter| line.join(&(waiter % 2), waiter)).collect();

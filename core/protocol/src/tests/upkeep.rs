@@ -1,4 +1,4 @@
-//! The renewal schedule and the limit of a lease.
+//! When a lease is renewed, and the limit beyond which it is not extended.
 
 use super::{END, TERM, at, granted_by_all, is_lost};
 use crate::{Answer, Ended, Extended, Lease, Moment, Quorum, Term, Upkeep};
@@ -14,9 +14,9 @@ fn confirm(lease: &mut Lease, sent: Moment, term: Term) {
     assert_eq!(decided, Some(Extended::Confirmed));
 }
 
-/// Renews a lease from `start` until it ends or has been held for `held`. The node answers after `delay`
-/// if `answers` returns `true` for the number of the extension. Returns the number of extensions and,
-/// if the lease ended, when.
+/// Renews a lease from `start` until the lease ends or has been held for `held`. The node confirms an extension after
+/// `delay` if `answers` returns `true` for the number of that extension. Otherwise, the node does not answer. Returns
+/// the number of extensions and, if the lease ended, the moment at which it ended.
 fn keep(
     start: Moment,
     term: Term,

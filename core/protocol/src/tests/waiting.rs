@@ -1,4 +1,4 @@
-//! The delays between rounds and the end of a wait.
+//! The delays between the rounds of a waiter, and when the waiter gives up.
 
 use super::at;
 use crate::{Loss, Next, RetryDelay, Waiting};

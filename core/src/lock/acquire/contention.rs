@@ -3,34 +3,33 @@
 //! Only `acquire.rs` calls this. It starts no round and answers no caller.
 
 use super::Acquire;
-use super::blocker::blocker;
-use crate::command::answer::Answered;
-use crate::command::request::{Request, Subject};
-use crate::command::token::Token;
+use super::report::blocker;
 use crate::error::Error;
-use crate::lock::round::RunningRound;
-use crate::lock::subscriber::Notification;
-use crate::lock::waiters::{Place, QueueEntry, RoundReport};
+use crate::lock::claim::round::RunningRound;
+use crate::lock::waiting::subscriber::Notification;
+use crate::lock::waiting::waiters::{Place, QueueEntry, RoundReport};
 use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::sleep;
 use crate::telemetry::events;
+use crate::wire::answer::Answered;
+use crate::wire::request::{Request, Subject};
+use crate::wire::token::Token;
 use quorlock_protocol::node::queue;
 use quorlock_protocol::{Loss, Moment, Next};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Delay before joining a node's queue again after the request failed.
+/// The delay before an acquire joins a node's queue again, if the previous request to join has failed.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long an acquire waits for a lock that the same thread or task holds before a warning event
-/// is emitted.
+/// The time after which an acquire emits a warning event if it waits for a lock that its own thread or task holds.
 const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 
 impl Acquire {
-    /// Waits in the local queue. Returns `None` when it is this acquire's turn, or the error to fail with:
-    /// `wait` ended first, or too few nodes can vote.
+    /// Waits in the local queue. Returns `None` when this acquire has its turn. Returns an error if `wait` ended before
+    /// that, or if too few nodes can vote.
     pub(super) async fn wait_in_local_queue(&mut self) -> Option<Error> {
         if self.place.as_ref()?.joined_behind_others() {
             self.begin_to_wait(None);
@@ -45,9 +44,9 @@ impl Acquire {
             match end {
                 Some(end) => {
                     sleep(end.since(clock::now())).await;
-                    // A report older than this may name a holder that has left, or miss a recent
-                    // outage. The limit is relative to the current time, not to `end`, because the
-                    // timer fires late if the machine was suspended.
+                    // A report that is older than this may name a holder that has released the lock since, or miss a
+                    // recent outage. The limit is relative to the current time, not to `end`, because the timer fires
+                    // late if the machine was suspended.
                     clock::now().minus(retry_delay).max(self.arrived)
                 }
                 None => std::future::pending().await,
@@ -71,9 +70,10 @@ impl Acquire {
         }
     }
 
-    /// Records that the acquire is kept waiting, by this holder if it is known. The first time, schedules the
-    /// warning for a caller that waits for its own lease. The acquire is a mistake if that is shared, and only
-    /// released at the end of a block in which the caller waits.
+    /// Records that the acquire must wait. `holder` is the name of the holder, if known. The first time, schedules the
+    /// warning for a caller that waits for its own lease. If that lease is shared, and is released only at the end of
+    /// the block in which the caller waits, waiting is of no use. In this case, sets `mistake`, so that the acquire
+    /// fails.
     fn begin_to_wait(&mut self, holder: Option<&str>) {
         if !self.trace.begin_waiting(holder) || self.permits.is_some() {
             return;
@@ -105,7 +105,8 @@ impl Acquire {
         });
     }
 
-    /// Chooses the permits of the next round. If more of them may be free, the next local waiter tries at the same time.
+    /// Chooses the permits that the next round tries. If still other permits may be free, also gives the next waiter in
+    /// the local queue its turn.
     pub(super) fn choose_permits(&mut self) {
         let Some(permits) = &mut self.permits else { return };
         self.keys = permits.choose();
@@ -114,7 +115,7 @@ impl Acquire {
         }
     }
 
-    /// Whether the next round begins at once, because connections turned out to be closed.
+    /// Whether the next round begins at once, because connections of this round turned out to be closed.
     pub(super) fn may_repeat(&mut self, round: &RunningRound, loss: Loss) -> bool {
         let repeats = self.waiting.repeats(round.could_win_again());
         if repeats {
@@ -123,7 +124,7 @@ impl Acquire {
         repeats
     }
 
-    /// Whether the nodes that refused permits reported others as free, so that the next round begins at once.
+    /// Whether the next round begins at once, because nodes that refused the permits reported other permits as free.
     pub(super) fn may_try_other_permits(&mut self, round: &RunningRound, loss: Loss) -> bool {
         let Some(permits) = &mut self.permits else { return false };
         let waits = self.place.is_some();
@@ -145,14 +146,14 @@ impl Acquire {
 
     /// Records a lost round, shares its result with the local queue, and returns what to do next.
     pub(super) fn after_loss(&mut self, round: &RunningRound, loss: Loss) -> Next {
-        // Each ACQUIRE carried the queue ticket, so the waiter is in a node's queue unless the
-        // request failed.
+        // Each ACQUIRE carried the queue ticket. A node whose request failed may not have added the waiter to its
+        // queue.
         let failed = |answer: &Option<Answered>| matches!(answer, Some(Err(_)));
         let nodes = 0..round.answers.len();
         nodes.filter(|node| failed(&round.answers[*node])).for_each(|node| {
             self.joined.remove(node);
         });
-        // Take the smallest rank: waiters that only some nodes still list may have left.
+        // Take the smallest rank: a node that reports a larger rank may still list waiters that have left.
         self.waiting.stands_behind(round.refusals().filter_map(|(_, refusal)| refusal.rank).min());
         self.trace.lose_round(loss);
         let mut next = self.waiting.after(clock::now(), round.sent, loss, random::random());
@@ -180,7 +181,7 @@ impl Acquire {
         next
     }
 
-    /// Waits until `next`, or until a notification or another local waiter calls for an earlier round.
+    /// Waits until `next`, or for less time if a notification or another local waiter asks for an earlier round.
     pub(super) async fn pause(&mut self, mut next: Moment) {
         loop {
             self.join_queues();
@@ -210,14 +211,15 @@ impl Acquire {
         }
     }
 
-    /// Records the slots that a node reported as free in a refusal, and returns when to try.
+    /// Records the slots that a node reported as free in a refusal, and returns when to start the next round: at `next`
+    /// or earlier.
     fn offered(&mut self, node: usize, slots: &[u32], next: Moment) -> Moment {
         let counts = self.permits.as_mut().is_some_and(|permits| permits.offered(node, slots));
         if counts { self.called(node, 0, next) } else { next }
     }
 
-    /// Records a notification, and returns when to try: at `next` or earlier. For permits, `resource` is zero: any of
-    /// them will do.
+    /// Records a notification, and returns when to start the next round: at `next` or earlier. `resource` is the
+    /// position of the resource that is free; it is not used for permits, because all of them belong to one resource.
     fn called(&mut self, node: usize, resource: usize, next: Moment) -> Moment {
         let now = clock::now();
         let delay = self.driver.options.retry_delay;
@@ -231,8 +233,8 @@ impl Acquire {
         }
     }
 
-    /// Joins the queues of newly subscribed nodes, in the background. A node on which the resource is free
-    /// notifies the waiter at once.
+    /// Joins, in the background, the queues of the nodes to which the client has subscribed since the last call. A node
+    /// on which the resource is free notifies the waiter at once.
     fn join_queues(&mut self) {
         let Some(entry) = self.queue_entry() else { return };
         let QueueEntry { waiter, ticket, nodes, alive, sender, .. } = entry;
@@ -240,7 +242,8 @@ impl Acquire {
             return;
         }
         if self.queue_subject.is_none() {
-            // The join is a RELEASE with a ticket, and with a fresh token so that it releases nothing.
+            // A waiter joins a queue with a RELEASE that carries a ticket. The token is fresh, so the RELEASE deletes
+            // no key.
             let Ok(token) = Token::new(&self.holder) else { return };
             let keys = Arc::clone(&self.keys);
             self.queue_subject = Some(Arc::new(Subject::new(keys, token, Some(waiter))));
@@ -263,7 +266,8 @@ impl Acquire {
                     // Fails if the acquire has ended.
                     let _ = again.try_send(Notification::Unqueued(node));
                 } else if alive.strong_count() == 0 {
-                    // This join may have reached the node after the waiter left its queue: leave again.
+                    // The waiter has left all queues meanwhile. This join may have reached the node after that: leave
+                    // again.
                     let horizon = clock::now().plus(turns.memory);
                     target.deliver(leave, patience, horizon, &closing).await;
                 }
@@ -273,7 +277,7 @@ impl Acquire {
         self.joined = nodes;
     }
 
-    /// Leaves the local queue and the nodes' queues, without a lease.
+    /// Leaves the local queue and the nodes' queues. Called when the acquire ends without a lease.
     pub(super) fn leave_node_queues(&mut self) {
         self.place = None;
         let Some(subject) = &self.queue_subject else { return };

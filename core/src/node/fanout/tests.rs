@@ -1,13 +1,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::FanOut;
-use crate::command::answer::{Answered, Failure};
-use crate::command::keys::Keys;
-use crate::command::reply::Reply;
-use crate::command::request::{Request, Subject};
 use crate::error::NodeOutcome;
 use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
 use crate::runtime::clock;
+use crate::wire::answer::{Answered, Failure};
+use crate::wire::keys::Keys;
+use crate::wire::reply::Reply;
+use crate::wire::request::{Request, Subject};
 use futures_util::future::{BoxFuture, FutureExt};
 use quorlock_protocol::Turns;
 use redis::RedisError;

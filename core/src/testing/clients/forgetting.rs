@@ -1,11 +1,11 @@
-//! What in-memory nodes and clients keep of names that are not used any more.
+//! Tests that in-memory nodes keep nothing for names that are no longer used.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::Client;
-use crate::command::keys::Keys;
-use crate::command::memory::NodeMemory;
-use crate::command::memory_node::MemoryNode;
-use crate::command::request::{Request, Subject};
+use crate::memory::entries::NodeMemory;
+use crate::memory::node::MemoryNode;
+use crate::wire::keys::Keys;
+use crate::wire::request::{Request, Subject};
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::{Moment, Turns};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn in_memory_node_forgets_what_a_server_forgets() {
         Request::Acquire { subject, ttl, proposal: 1, ticket, turns: Turns::default() }
     };
     for number in 0..20_000 {
-        // Each is granted, and another client waits for some.
+        // A lock or permit is granted for each name. For some names, the same token sends ACQUIRE again, with a ticket.
         let time = at(number / 10);
         node.answer(time, &acquire(number, None)).unwrap();
         if number % 7 == 0 {

@@ -1,6 +1,6 @@
 //! Tests a HEAL that a node applies after the lease was released.
 
-use crate::lock::heal::send_heal;
+use crate::lock::claim::heal::send_heal;
 use crate::{Client, runtime};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

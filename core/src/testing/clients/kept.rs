@@ -1,7 +1,7 @@
-//! Tests of texts that nobody has written, but whose checksum is right.
+//! Tests of forged lease texts whose checksum is correct.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::command::text::{self, TextKind};
+use crate::wire::text::{self, TextKind};
 use crate::{Client, ErrorCode};
 use serde_json::{Value, json};
 use std::time::Duration;

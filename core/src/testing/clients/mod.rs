@@ -1,4 +1,4 @@
-//! Tests of whole clients on in-memory nodes that need private items of the crate.
+//! Tests of whole clients on in-memory nodes. The tests need private items of the crate.
 
 mod forgetting;
 mod healing;

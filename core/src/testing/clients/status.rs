@@ -1,8 +1,8 @@
 //! Tests of `Client::status`, `force_release` and `forget`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::command::token::Token;
 use crate::error::NodeOutcome;
+use crate::wire::token::Token;
 use crate::{Client, ErrorCode, NodeStatus, State, Status};
 use quorlock_protocol::Quorum;
 use std::time::Duration;
@@ -24,8 +24,8 @@ fn node(outcome: NodeOutcome, token: Option<&str>, left: Option<u64>) -> NodeSta
     }
 }
 
-/// Returns the status for one letter per node: `-` is free, `?` does not answer, `!` holds a value that is
-/// not a string, any other letter is a token.
+/// Returns the status for one letter per node: `-` if the resource is free there, `?` if the node does not answer, `!`
+/// if the node stores a value that is not a string, and otherwise the token that the node stores.
 fn status(nodes: &str) -> Status {
     let quorum = Quorum::over(nodes.len()).unwrap();
     let node = |(at, letter): (usize, char)| {
@@ -85,10 +85,10 @@ fn status_names_the_holder_and_tells_since_when() {
     let own = format!("{DIGITS};web-7:4121");
     let held = status(&own, 999_500);
     assert_eq!((held.holder.as_deref(), held.since_ms), (Some("web-7:4121"), Some(999)));
-    // The clocks of the nodes differ by a little: it is never later than now.
+    // The clocks of the nodes differ a little, but `since_ms` is never later than now.
     assert_eq!(status(&own, now + window).since_ms, Some(1_000));
     assert_eq!(status(&own, now + window + 1).since_ms, None, "the counter was ahead");
-    // An earlier version has no names, another library does not move the fence.
+    // Tokens of earlier versions contain no holder name, and other libraries do not raise the fence.
     let nameless = status(DIGITS, 999_500);
     assert_eq!((nameless.holder, nameless.since_ms), (None, Some(999)));
     let foreign = status("another program", 999_500);
@@ -101,7 +101,7 @@ fn status_names_the_holder_and_tells_since_when() {
 #[test]
 fn force_release_deletes_only_the_token_that_was_seen() {
     let urls = ["memory://status-1", "memory://status-2", "memory://status-3"];
-    // Other tests of this process move the clock.
+    // The ttl is long, because other tests advance the clock of this process.
     let client = Client::builder().nodes(urls).ttl(60 * PATIENCE).build().unwrap();
     let status = || client.status("r").block_for(PATIENCE).unwrap().unwrap();
     let free = status();
@@ -115,7 +115,7 @@ fn force_release_deletes_only_the_token_that_was_seen() {
     assert_eq!(held.fence, Some(lease.fence()));
     assert!(held.expires_in_ms.is_some_and(|left| left <= 3_600_000));
 
-    // In this status the resource is free, so nothing is released.
+    // The resource is free in this status, so `force_release` releases nothing.
     let released = client.force_release(&free).block_for(PATIENCE).unwrap().unwrap();
     assert!(released.iter().all(|node| node.outcome == NodeOutcome::Missing));
     assert_eq!(status().state, State::Held);

@@ -1,4 +1,4 @@
-//! A client after a suspension of its machine.
+//! Tests of a client whose machine was suspended.
 
 use crate::runtime::clock::move_ahead;
 use crate::{Client, ErrorCode, Lease};

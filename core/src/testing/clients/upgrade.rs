@@ -1,11 +1,11 @@
-//! Tests of an upgrade that stops in the middle, and of what else happens to the lease meanwhile.
+//! Tests of an upgrade that stops in the middle, and of other events that happen to the lease during an upgrade.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::client::test_nodes::TestNodes;
-use crate::command::memory_node::Fault;
 use crate::config::mode::Mode;
+use crate::lock::claim::upgrade::{Upgrading, upgrade};
 use crate::lock::lease::Lease;
-use crate::lock::upgrade::{Upgrading, upgrade};
+use crate::memory::node::Fault;
 use crate::runtime;
 use crate::runtime::clock;
 use crate::{Client, ErrorCode};
@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(200);
 
 /// Other tests advance the clock of this process, but by less than this ttl.
 const TTL: Duration = Duration::from_secs(60 * 60);
@@ -33,7 +34,7 @@ fn upgrade_that_panics_ends_and_leaves_the_lease() {
     let nodes = TestNodes::new(3).unwrap();
     let (client, lease) = reader(&nodes);
     let before = lease.remaining();
-    // The TRANSFER waits on all nodes when the code that sent it is gone.
+    // The TRANSFER is still waiting on all nodes when the code that sent it panics.
     nodes.apply(None, Fault::Freeze).block_for(PATIENCE).unwrap();
     let upgrading = Upgrading::begin(&lease).unwrap();
     let crashed = catch_unwind(AssertUnwindSafe(|| {
@@ -98,4 +99,32 @@ fn nothing_else_is_sent_for_a_lease_that_is_being_upgraded() {
     assert_eq!(lease.mode(), Some(Mode::Shared));
     let writer = lease.try_upgrade().block_for(PATIENCE).unwrap().unwrap().unwrap();
     assert!(writer.release().block_for(PATIENCE).unwrap());
+}
+
+/// The first node grants the upgrade, another client reads the resource on the second node, and the third node answers
+/// late.
+#[test]
+fn late_answer_to_a_failed_upgrade_deletes_no_detached_lease() {
+    let nodes = TestNodes::new(3).unwrap();
+    let urls = nodes.urls();
+    let only = |node: usize| Client::builder().nodes([&urls[node]]).ttl(TTL).build().unwrap();
+    let second = only(1);
+    let other = second.lock("r").shared().unlimited_hold().acquire();
+    let _other = { other }.block_for(PATIENCE).unwrap().unwrap();
+    let client =
+        Client::builder().nodes(urls.clone()).ttl(TTL).node_timeout(SHORT).build().unwrap();
+    let mut lease = client.lock("r").shared().unlimited_hold().acquire();
+    let lease = lease.block_for(PATIENCE).unwrap().unwrap();
+    nodes.apply(Some(2), Fault::Freeze).block_for(PATIENCE).unwrap();
+    let upgraded = lease.try_upgrade().block_for(PATIENCE).unwrap();
+    assert!(!matches!(upgraded, Ok(Some(_))));
+    let text = lease.detach(TTL).block_for(PATIENCE).unwrap().unwrap().into_text();
+    drop(lease);
+    nodes.apply(Some(2), Fault::Thaw).block_for(PATIENCE).unwrap();
+    // The third node has the keys of the upgrade until the client has handled the late answer.
+    let third = only(2);
+    let reader = third.lock("r").shared().wait(PATIENCE).acquire();
+    let _reader = { reader }.block_for(PATIENCE).unwrap().unwrap();
+    let adopted = client.adopt(&text).acquire().block_for(PATIENCE).unwrap().unwrap();
+    assert!(adopted.release().block_for(PATIENCE).unwrap());
 }

@@ -1,7 +1,7 @@
 //! Runs the bodies of the fuzz targets on the committed corpus and on random input from proptest.
 
 use super::{OPTION_LENGTH, options, reply, requests, texts, url, value};
-use crate::command::reply::Reply;
+use crate::wire::reply::Reply;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redis::{PushKind, ServerError, Value, VerbatimFormat, parse_redis_value};
@@ -61,7 +61,7 @@ fn numbers_that_no_script_returns_are_no_answer() {
     }
 }
 
-/// Generates the contents of lease texts, most of which nobody has written.
+/// Generates the contents of lease texts. quorlock never writes most of them.
 fn contents() -> impl Strategy<Value = serde_json::Value> {
     let number = prop_oneof![
         3 => (0..40_u64).prop_map(serde_json::Value::from),

@@ -1,4 +1,5 @@
-//! `runtime/drivers.rs`: whenever a caller waits or there is work for the runtime, some thread drives it.
+//! Checks `runtime/drivers.rs`: whenever a caller waits or there is work for the runtime, some thread drives the
+//! runtime.
 
 use super::check;
 use super::drivers::Drivers;
@@ -67,7 +68,7 @@ impl Executor {
         self.changed.notify_all();
     }
 
-    /// Waits, without driving, until this much work is done.
+    /// Waits, without driving, until this many tasks are done.
     fn wait_until_done(&self, work: usize) {
         let mut runtime = lock(&self.runtime);
         while runtime.done < work {
@@ -92,7 +93,7 @@ impl Executor {
         }
     }
 
-    /// Does what `drive` in `runtime/executor.rs` does, until this thread drives and no work is ready.
+    /// Does what `drive` in `runtime/executor.rs` does. Returns when this thread drives and no task is ready.
     fn drive(&self) {
         if self.drivers.enter() {
             self.change(|runtime| runtime.wanted += 1);
@@ -103,7 +104,8 @@ impl Executor {
         }
     }
 
-    /// Does what `Pending::block_for` does after a turn: sleeps while another caller drives, then drives.
+    /// Does what `Pending::block_for` does after a turn: sleeps while another caller drives the runtime, then drives
+    /// it.
     fn sleep_and_drive(self: &Arc<Self>) {
         let waker = Waker::from(Arc::new(Changed(Arc::clone(self))));
         if let Some(number) = self.drivers.sleep(&waker) {

@@ -1,10 +1,10 @@
-//! Thread interleavings of the two modules whose threads share state that no single mutex protects:
-//! `runtime/drivers.rs` (which thread drives the runtime) and `runtime/pipeline.rs` (which thread writes
-//! on a connection).
+//! Thread interleavings of the two modules in which threads share state that no single mutex protects:
+//! `runtime/drivers.rs` (which thread drives the runtime) and `runtime/pipeline.rs` (which thread writes on a
+//! connection).
 //!
-//! loom runs the threads of a test in every distinct order, with up to [`PREEMPTIONS`] preemptions. It
-//! fails on a deadlock. The files under test are compiled a second time here, with `sync.rs` of this
-//! directory in place of `runtime/sync.rs`.
+//! loom runs the threads of a test in every distinct order, with up to [`PREEMPTIONS`] preemptions. A deadlock fails
+//! the test. The files under test are compiled a second time here, with `sync.rs` of this directory in place of
+//! `runtime/sync.rs`.
 
 mod driving;
 mod sync;

@@ -1,4 +1,4 @@
-//! `runtime/pipeline.rs`: requests put on a connection are written in order, completely and exactly
+//! Checks `runtime/pipeline.rs`: requests that are put on a connection are written in order, completely and exactly
 //! once.
 
 use super::check;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// With more requests in flight than this, new requests wait until the runtime flushes.
 const FEW: usize = 1;
-/// The number of bytes that the socket accepts at a time. A message has two bytes, so some are written in
+/// The number of bytes that the socket accepts at a time. A message has two bytes, so some messages are written in
 /// parts.
 const ROOM: usize = 3;
 
@@ -110,7 +110,7 @@ impl Connection {
     }
 }
 
-/// Runs `puts` on one thread while another thread puts two messages, and checks what is written.
+/// Runs `puts` on one thread while another thread puts two messages, and checks what was written.
 fn check_writing(puts: fn(&Arc<Connection>)) {
     check(move || {
         let connection = Connection::new();

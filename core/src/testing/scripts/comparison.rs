@@ -1,13 +1,13 @@
-//! Random requests to a real server and to an in-memory node: both must reply the same and store the
-//! same.
+//! Random requests to a real server and to an in-memory node: both must give the same replies, store the same keys and
+//! notify the same waiters.
 
 use super::server::{Content, EPOCH, Keyspace, Server, Stored, epoch};
-use crate::command::keys::{KeyMode, Keys};
-use crate::command::memory::NodeMemory;
-use crate::command::reply::{Elsewhere, Refusal, Reply, StoredLock};
-use crate::command::request::{Given, Request, Subject};
-use crate::command::token::{MARKER, Token};
-use crate::transport::subscription::Subscription;
+use crate::memory::entries::NodeMemory;
+use crate::node::subscription::Subscription;
+use crate::wire::keys::{KeyMode, Keys};
+use crate::wire::reply::{Elsewhere, Refusal, Reply, StoredLock};
+use crate::wire::request::{Given, Request, Subject};
+use crate::wire::token::{MARKER, Token};
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::{FENCE_LIMIT, Moment, Turns};
 use std::collections::BTreeMap;
@@ -46,14 +46,14 @@ enum Step {
 /// Draws random steps of a few clients. Some of their waiters are not subscribed.
 struct Steps {
     random: fastrand::Rng,
-    /// Whether any of them locks in shared mode.
+    /// Whether any of the clients locks in shared mode.
     has_readers: bool,
-    /// About when the waiters arrived: what is common to their tickets.
+    /// The approximate time at which the waiters arrived. Each ticket is close to this number.
     arrived: u64,
     subjects: Vec<Arc<Subject>>,
     /// The subjects of earlier TRANSFERs.
     adopters: Vec<Arc<Subject>>,
-    /// The next steps, the last one first.
+    /// The steps to take next, in reverse order.
     planned: Vec<Step>,
 }
 
@@ -68,7 +68,7 @@ impl Steps {
         }
         match self.random.u8(0..100) {
             0..3 if self.has_readers => {
-                // By chance, a reader seldom joins others after their set was deleted.
+                // Plan these steps: random steps seldom let a reader join other readers whose set was deleted.
                 let keys = self.keys().shared();
                 self.planned = vec![
                     self.read(&keys, wall),
@@ -95,7 +95,7 @@ impl Steps {
         }
     }
 
-    /// A new reader of one resource, which does not wait.
+    /// Returns the ACQUIRE of a new reader that does not wait in the queue.
     fn read(&mut self, keys: &Keys, wall: u64) -> Step {
         let ttl = self.ttl();
         let proposal = self.number(wall);
@@ -135,7 +135,7 @@ impl Steps {
             16 => Request::Forget([self.keys()].into()),
             17..20 => Request::Release { subject, ticket, turns, keep: None },
             20..22 => Request::Release { subject, ticket, turns, keep: Some(ttl) },
-            // Often from a token with the same resources, which may hold them.
+            // The giver often has the same resources as the adopter, and may hold them.
             22..26 => {
                 let given = self.subject();
                 let keys: Arc<[Keys]> = match self.random.u8(0..4) {
@@ -143,7 +143,7 @@ impl Steps {
                     1..3 if self.has_readers => given.keys.iter().map(upgraded).collect(),
                     _ => Arc::clone(&given.keys),
                 };
-                // The token of an upgrade is a new one.
+                // An upgrade always uses a new token.
                 let is_upgraded =
                     keys.iter().any(|keys| matches!(keys.mode, KeyMode::Upgraded { .. }));
                 let subject = if is_upgraded { self.new_subject() } else { subject };
@@ -185,7 +185,7 @@ impl Steps {
         Duration::from_secs(seconds) + HALF
     }
 
-    /// Draws a duration for `Turns`: zero, short, within the limit of a minute, or beyond it.
+    /// Draws a duration for `Turns`: zero, short, within the limit of a minute, or beyond that limit.
     fn turn(&mut self) -> Duration {
         self.one_of(&[Duration::ZERO, 100 * TICK + HALF, 5_000 * TICK + HALF, 10_000 * TICK])
     }
@@ -203,7 +203,7 @@ impl Steps {
         number.clamp(1, FENCE_LIMIT - 1)
     }
 
-    /// Draws an earlier subject, if there is one: often a recent one, which may hold a lock.
+    /// Draws an earlier subject, often a recent one that may hold a lock. Creates a new subject if there is none.
     fn subject(&mut self) -> Arc<Subject> {
         let count = self.subjects.len();
         let earliest = if self.random.bool() { count.saturating_sub(3) } else { 0 };
@@ -284,7 +284,8 @@ fn keyspace(memory: &mut NodeMemory, time: Time) -> Keyspace {
     all
 }
 
-/// Leaves out shares that have expired: the two remove them at different times.
+/// Returns `kept` without the shares that have expired. The server and the in-memory node remove expired shares at
+/// different times.
 fn without_expired(kept: &Keyspace, wall: u64) -> Keyspace {
     let mut left = kept.clone();
     for (_, stored) in left.iter_mut().filter(|(key, _)| key.ends_with(":shared")) {
@@ -310,8 +311,8 @@ pub(super) fn as_server(reply: Reply) -> Reply {
     }
 }
 
-/// Returns a label for a request and its reply. The test counts the labels, to check that all [`EXPECTED`]
-/// ones occur.
+/// Returns a label for a request and its reply. The test counts the labels, to check that all [`EXPECTED`] labels
+/// occur.
 fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> String {
     let own = |subject: &Arc<Subject>| (Arc::clone(subject), subject.token.clone());
     let subjects: Vec<_> = match request {
@@ -355,7 +356,7 @@ fn kind(request: &Request, reply: &Result<Reply, String>, before: &Keyspace) -> 
     let half = if subjects.iter().any(is_half_held) { ", half held" } else { "" };
     let kept =
         if matches!(request, Request::Release { keep: Some(_), .. }) { ", kept" } else { "" };
-    // The marker is there, but the set of the readers is not.
+    // The lock key holds the marker, but the set of readers does not exist.
     let marker = Content::Text(MARKER.to_owned());
     let lacks_set = |keys: &Keys| {
         let is_read = before.get(&keys.lock).is_some_and(|stored| stored.value == marker);
@@ -399,8 +400,8 @@ impl Pair {
         self.server.set_clock(wall);
     }
 
-    /// Applies the step to the server and to the in-memory node. Returns the reply of each and what each
-    /// stores afterwards.
+    /// Applies the step to the server and to the in-memory node. Returns the reply of each, and what each stores after
+    /// the step.
     async fn take(&mut self, step: &Step) -> [(Option<Result<Reply, String>>, Keyspace); 2] {
         let time = self.time();
         let in_milliseconds = |ttl: Duration| ttl.as_millis().to_string();

@@ -1,23 +1,23 @@
-//! Requests that a server refuses in the middle: by its ACL, because a key has another type, or because memory is
-//! full. After an error, everything that was valid must be as before, and every key must have a ttl.
+//! Requests that a server aborts halfway with an error: because of its ACL, because a key has an unexpected type, or
+//! because memory is full. After the error, all valid keys and shares must be unchanged, and every key must have a ttl.
 
 use super::server::{Content, EPOCH, Keyspace, Server};
-use crate::command::keys::Keys;
-use crate::command::reply::Reply;
-use crate::command::request::{Given, Request, Subject};
-use crate::command::script;
+use crate::wire::keys::Keys;
+use crate::wire::reply::Reply;
+use crate::wire::request::{Given, Request, Subject};
+use crate::wire::script;
 use quorlock_protocol::{Healed, Turns};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(100);
-/// Less than a pause of the server.
+/// Shorter than the pauses of the server in `pauses.rs`.
 const SHORTER: Duration = Duration::from_millis(300);
 const MILLISECOND: Duration = Duration::from_millis(1);
 const TURNS: Turns = Turns { call: TTL, keep: TTL, memory: TTL };
 
-/// All commands of the scripts.
+/// All commands that the scripts use.
 const COMMANDS: [&str; 22] = [
     "del",
     "eval",
@@ -52,15 +52,16 @@ const FOREIGN: [&[&str]; 5] = [
     &["ZADD", "KEY", "1", "a member"],
 ];
 
-/// What is locked: some resources, each in a mode.
+/// What a test locks: some resources, each in a mode, or permits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Locked {
     Exclusively,
     Shared,
     /// One resource exclusively, and another one shared.
     Both,
-    /// Permits of a semaphore.
+    /// One permit of a semaphore.
     Permit,
+    /// Two permits of a semaphore.
     Permits,
 }
 
@@ -91,7 +92,7 @@ fn acquire(subject: &Arc<Subject>, ttl: Duration) -> Request {
     Request::Acquire { subject, ttl, proposal: EPOCH, ticket, turns: TURNS }
 }
 
-/// What has happened before a request.
+/// Requests under test, and the requests that are sent before each of them.
 #[derive(Debug)]
 pub(super) struct Situation {
     pub(super) name: &'static str,
@@ -99,7 +100,7 @@ pub(super) struct Situation {
     pub(super) requests: Vec<Request>,
 }
 
-/// Every request that changes a lease, in each situation in which it acts differently.
+/// Returns every request that changes a lease, in each situation in which the request acts differently.
 fn situations(locked: Locked) -> Vec<Situation> {
     let keys = locked.keys();
     let own = Arc::new(subject(Arc::clone(&keys), 1, None));
@@ -227,7 +228,7 @@ pub(super) async fn begin(server: &Server, situation: &Situation) {
     }
 }
 
-/// What is stored at a time, without shares that have expired, which are nothing.
+/// Returns what is stored, without the shares that have expired at `now`. Expired shares have no effect.
 fn live(stored: &Keyspace, now: u64) -> Keyspace {
     let mut stored = stored.clone();
     for (_, stored) in stored.iter_mut().filter(|(key, _)| key.ends_with(":shared")) {
@@ -238,7 +239,8 @@ fn live(stored: &Keyspace, now: u64) -> Keyspace {
     stored
 }
 
-/// How long the lock keys of these resources must last after a request, if it has done what it was to do.
+/// Returns the keys that a successful request has locked, extended or repaired, and the shortest time for which the
+/// lock keys must last. Returns `None` for all other requests and replies.
 pub(super) fn promised(
     request: &Request,
     replied: &Result<Reply, String>,
@@ -257,7 +259,8 @@ pub(super) fn promised(
     Some((Arc::clone(&subject.keys), ttl))
 }
 
-/// Checks what a server stores after a request at a time. `foreign` is a key that another program has set.
+/// Checks what a server stores after a request that has run at the time `now`. `foreign` is a key that another program
+/// has set.
 fn check(
     (request, replied): (&Request, &Result<Reply, String>),
     (before, after): (&Keyspace, &Keyspace),
@@ -272,7 +275,8 @@ fn check(
         let mut after = live(after, now);
         let before = live(before, now);
         for (key, stored) in &mut after {
-            // A key is made to last for the next millisecond, to find out whether that is permitted.
+            // A key in its last millisecond may be extended by one millisecond: before a script changes anything, it
+            // runs PEXPIRE to test whether that is permitted.
             let old = before.get(key).and_then(|stored| stored.expires_in);
             if (old, stored.expires_in) == (Some(Duration::ZERO), Some(MILLISECOND)) {
                 stored.expires_in = old;
@@ -319,7 +323,7 @@ fn the_list_of_commands_has_all_commands_of_the_scripts() {
 fn a_request_that_lacks_a_permission_changes_nothing_and_leaves_no_key_for_ever() {
     let refused = each(async |server, situation, locked| {
         let mut refused = 0;
-        // Also in the last millisecond of the first lock.
+        // Also test each request in the last millisecond before the first lock expires.
         for now in [EPOCH, EPOCH + TTL.as_micros() as u64] {
             for (request, denied) in
                 situation.requests.iter().flat_map(|r| COMMANDS.map(|c| (r, c)))
@@ -335,7 +339,7 @@ fn a_request_that_lacks_a_permission_changes_nothing_and_leaves_no_key_for_ever(
                 check((request, &replied), (&before, &after), now, None, &what);
                 refused += usize::from(replied.is_err());
                 if let (Request::Extend(_), "zscore") = (request, denied) {
-                    // A lease that is held must not be reported as lost.
+                    // EXTEND must not report a lease as lost while the token holds it.
                     let is_held =
                         |r: &Result<Reply, String>| matches!(r, Ok(Reply::Each(each)) if each[0]);
                     server.set_clock(EPOCH);
@@ -404,7 +408,7 @@ fn a_request_without_memory_changes_nothing_and_leaves_no_key_for_ever() {
             if situation.name == "free" && request.creates() {
                 assert!(replied.is_err(), "{what}: {replied:?}");
             }
-            // What is held already can be kept and released.
+            // A lease that is held already can still be extended, downgraded and released.
             if let Request::Release { .. } | Request::Extend(_) | Request::Downgrade { .. } =
                 request
             {

@@ -1,9 +1,10 @@
-//! Foreign values under quorlock's keys: the scripts neither change them nor mistake them for their own.
+//! Foreign values under quorlock's keys: the scripts neither change these values nor mistake them for values of
+//! quorlock.
 
 use super::server::{Content, Server};
-use crate::command::keys::Keys;
-use crate::command::reply::{Holder, Reply};
-use crate::command::request::{Given, Request, Subject};
+use crate::wire::keys::Keys;
+use crate::wire::reply::{Holder, Reply};
+use crate::wire::request::{Given, Request, Subject};
 use quorlock_protocol::{Healed, Turns};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ fn release(subject: &Arc<Subject>) -> Request {
     Request::release(subject, TURNS)
 }
 
-/// Returns the requests other than ACQUIRE that change keys and report whether they did.
+/// Returns RAISE, EXTEND, HEAL and RELEASE: requests that change keys and report whether they did.
 fn others(subject: &Arc<Subject>) -> [Request; 4] {
     [
         Request::Raise { subject: Arc::clone(subject), ttl: TTL, fence: 1 << 52 },
@@ -85,7 +86,7 @@ fn a_foreign_lock_value_counts_as_held() {
                 _ => Holder::Other,
             };
             let (replied, kept) = server.ask(&transfer(&subject)).await;
-            // If a key is missing, it does not matter what holds another one.
+            // If one of several keys is missing, the reply does not name the holder of the other keys.
             let holder = if resources.len() > 1 { Holder::Nobody } else { expected.clone() };
             assert!(
                 matches!(&replied, Ok(Reply::NotTransferred(other))

@@ -1,10 +1,11 @@
-//! A semaphore whose index is wrong on a real server: it was lost, or something else than a client of this version changed
-//! what is held. The in-memory node has no index, so it cannot show this.
+//! On a real server, a semaphore whose index was lost or is wrong. The index is wrong after something other than a
+//! client of this version has changed which permits are held. The in-memory node has no index, so it cannot run these
+//! tests.
 
 use super::server::{EPOCH, Server};
-use crate::command::keys::Keys;
-use crate::command::reply::{Refusal, Reply};
-use crate::command::request::{Request, Subject};
+use crate::wire::keys::Keys;
+use crate::wire::reply::{Refusal, Reply};
+use crate::wire::request::{Request, Subject};
 use quorlock_protocol::Turns;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,8 @@ async fn granted(server: &Server, slot: u32, token: u32, ttl: Duration) {
     assert!(matches!(reply, Ok(Reply::Granted { .. })), "{reply:?}");
 }
 
-/// Tries as a waiter does, with the slots that the last refusal has offered. Returns the number of rounds that it takes.
+/// Acquires a permit as a waiter does: each round tries the first slot that the last refusal offered. Returns the
+/// number of rounds that the acquire takes.
 async fn rounds(server: &Server, waiter: &str) -> u32 {
     let mut slot = 1;
     for round in 1..20 {
@@ -61,7 +63,7 @@ fn a_waiter_finds_the_free_slot_although_others_look_free() {
         for slot in 0..LIMIT {
             granted(server, slot, slot, TTL).await;
         }
-        // As if a client of another version had extended them.
+        // Extend two locks but not their times in the index, as a client of another version may do.
         for slot in 0..2 {
             let lock = Keys::permit("p-", "s", slot, LIMIT).lock;
             server.run(&["PEXPIRE", &lock, "1000000"]).await.unwrap();

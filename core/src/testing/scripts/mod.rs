@@ -1,5 +1,5 @@
-//! The Lua scripts on a real server. The test sets the server's clock, so keys expire exactly when they
-//! should, however slow the machine is.
+//! The Lua scripts on a real server. The tests set the server's clock, so keys expire at exact times even on a slow
+//! machine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod comparison;

@@ -1,9 +1,9 @@
-//! A server that is paused between two readings of its clock, wherever that is. What a lease was promised must not end
-//! earlier because of that.
+//! A server that is paused between any two readings of its clock. The pause must not make a key or a share expire
+//! earlier than the server has promised to a lease.
 
 use super::failures::{Locked, begin, each, promised};
 use super::server::{Content, EPOCH, Keyspace};
-use crate::command::request::Request;
+use crate::wire::request::Request;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ const LONG_PAUSE: Duration = Duration::from_secs(300);
 /// More than the number of times that a script reads the clock.
 const READINGS: u64 = 40;
 
-/// When each lock key and each share expires, in milliseconds since the Unix epoch. Of a share, the name begins with its set.
+/// Returns when each lock key and each share expires, in milliseconds since the Unix epoch. The name of a share is the
+/// key of its set, a space, and the reader's token.
 fn ends(stored: &Keyspace, now: u64) -> BTreeMap<String, u64> {
     let mut ends = BTreeMap::new();
     for (key, stored) in stored {
@@ -33,7 +34,7 @@ fn ends(stored: &Keyspace, now: u64) -> BTreeMap<String, u64> {
     ends
 }
 
-/// Whether the request must not shorten anything.
+/// Whether the request is forbidden to make any key or share expire earlier.
 fn keeps_all(request: &Request) -> bool {
     match request {
         Request::Release { .. } => false,
@@ -63,7 +64,8 @@ fn a_pause_of_the_server_shortens_nothing_that_was_promised() {
                     format!("{locked:?}, {}, {readings} readings: {request:?}", situation.name);
                 for (key, end) in &before {
                     let Some(later) = after.get(key) else {
-                        // The share of the giver, or that of the only reader who is upgraded.
+                        // Only a share may be gone: that of the giver, or that of a sole reader whose lease is
+                        // upgraded.
                         let is_given = matches!(
                             request,
                             Request::Transfer { .. } | Request::Heal(_) | Request::GiveBack(_)
@@ -80,7 +82,7 @@ fn a_pause_of_the_server_shortens_nothing_that_was_promised() {
                         end - later
                     );
                 }
-                // A lease is counted from before its request was sent.
+                // The ttl of a lease counts from a moment before its request was sent.
                 if let Some((keys, ttl)) = promised(request, &replied) {
                     let until = EPOCH / 1_000 + ttl.as_millis() as u64;
                     for keys in keys.iter() {

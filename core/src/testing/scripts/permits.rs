@@ -1,16 +1,17 @@
-//! Random requests about a semaphore to a real server and to an in-memory node: both must reply the same, store the
-//! same and notify the same waiters.
+//! Random requests about a semaphore to a real server and to an in-memory node: both must give the same replies, store
+//! the same keys and notify the same waiters.
 //!
-//! A server has an index of the slots, which the in-memory node does not need: it looks at the locks. So the index is
-//! not compared as a key. But it has to be right wherever the scripts of semaphores see to it.
+//! A server has an index of the slots. The in-memory node needs no index, because it looks at the locks. Therefore, the
+//! test does not compare the index as a key. Instead, the test checks that the index is right after each step that uses
+//! the scripts of semaphores.
 
 use super::comparison::{Calls, FOR_EVER, HALF, PATIENCE, TICK, as_server, hear};
 use super::server::{Content, EPOCH, Keyspace, Server, Stored, epoch};
-use crate::command::keys::Keys;
-use crate::command::memory::NodeMemory;
-use crate::command::reply::{HeldPermit, Refusal, Reply, StoredPermits};
-use crate::command::request::{Given, Request, Subject};
-use crate::transport::subscription::Subscription;
+use crate::memory::entries::NodeMemory;
+use crate::node::subscription::Subscription;
+use crate::wire::keys::Keys;
+use crate::wire::reply::{HeldPermit, Refusal, Reply, StoredPermits};
+use crate::wire::request::{Given, Request, Subject};
 use quorlock_protocol::node::entry::Time;
 use quorlock_protocol::node::queue::Queue;
 use quorlock_protocol::{FENCE_LIMIT, Moment, Turns};
@@ -23,11 +24,12 @@ const LENGTH: usize = 60;
 
 const PREFIX: &str = "p-";
 const RESOURCE: &str = "a";
-/// The limit of most clients, and that of some others.
+/// The limit that most clients use. Some clients use [`OTHER_LIMIT`].
 const LIMIT: u32 = 3;
 const OTHER_LIMIT: u32 = 5;
 
-/// Sets the index to what the lock keys say, for the slots that it has. Then come offered slots with the end of the offer.
+/// A script that corrects the index. For each slot in the index, it copies the expiry of the slot's lock key. It then
+/// sets the offered slots, which are the last arguments: each slot is followed by the end of its offer.
 const CORRECT: &str = "
     local time = redis.call('TIME')
     local clock = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -51,10 +53,10 @@ enum Step {
 /// Draws random steps of a few clients. Some of their waiters are not subscribed.
 struct Steps {
     random: fastrand::Rng,
-    /// Whether there are steps that the index of a server does not learn of.
+    /// Whether some steps change slots without changing the server's index. The test then corrects the index.
     is_corrected: bool,
     has_other_limit: bool,
-    /// About when the waiters arrived: what is common to their tickets.
+    /// The approximate time at which the waiters arrived. Each ticket is close to this number.
     arrived: u64,
     subjects: Vec<Arc<Subject>>,
     adopters: Vec<Arc<Subject>>,
@@ -135,8 +137,9 @@ impl Steps {
         Duration::from_secs(self.one_of(&[0, 1, 10, 100, 100, 1_000, 100_000])) + HALF
     }
 
-    /// Draws a duration for `Turns`: zero, short, within the limit of a minute, or beyond it. No turn ends together with a
-    /// lock: the index of a server cannot tell them apart then.
+    /// Draws a duration for `Turns`: zero, short, within the limit of a minute, or beyond that limit. No such duration
+    /// lets a turn end at the same time as a lock, because the server's index could then not tell the turn from the
+    /// lock.
     fn turn(&mut self) -> Duration {
         let apart = TICK / 100;
         self.one_of(&[
@@ -147,7 +150,8 @@ impl Steps {
         ])
     }
 
-    /// Draws a fence: close to the clock, or far from it. It also says from where on free slots are offered.
+    /// Draws a fence: close to the clock, or far from it. The fence that a client proposes also determines which free
+    /// slots a node offers first.
     fn number(&mut self, wall: u64) -> u64 {
         let apart = self.one_of(&[0, 1, 2, 1_999_999, 2_000_001, 3_600_000_000]);
         let number = match self.random.u8(0..20) {
@@ -158,7 +162,7 @@ impl Steps {
         number.clamp(1, FENCE_LIMIT - 1)
     }
 
-    /// Draws an earlier subject, if there is one: often a recent one, which may hold slots.
+    /// Draws an earlier subject, often a recent one that may hold slots. Creates a new subject if there is none.
     fn subject(&mut self) -> Arc<Subject> {
         let count = self.subjects.len();
         let earliest = if self.random.bool() { count.saturating_sub(4) } else { 0 };
@@ -174,7 +178,7 @@ impl Steps {
             "nonsense",
         ];
         let waiter = waiters.get(self.random.usize(0..14)).copied();
-        // A waiter always wants the same number of permits, of any slots.
+        // A waiter always wants the same number of permits, but may want different slots each time.
         let count = match waiter.and_then(|waiter| waiter.split_once('*')) {
             Some((_, count)) => count.parse().unwrap(),
             None if waiter.is_some() => 1,
@@ -266,8 +270,8 @@ impl Pair {
         self.server.set_clock(wall);
     }
 
-    /// Applies the step to the server and to the in-memory node. Returns the reply of each and what each
-    /// stores afterwards.
+    /// Applies the step to the server and to the in-memory node. Returns the reply of each, and what each stores after
+    /// the step.
     async fn take(&mut self, step: &Step) -> [Seen; 2] {
         let time = self.time();
         match step {
@@ -308,7 +312,7 @@ impl Pair {
         [(None, self.server.keyspace().await), (None, expected)]
     }
 
-    /// Makes the index right after a step that the server's index did not learn of.
+    /// Corrects the server's index after a step that changed slots without changing the index.
     async fn correct(&mut self) {
         let base = Keys::semaphore(PREFIX, RESOURCE).fence;
         let mut words: Vec<_> =
@@ -322,8 +326,8 @@ impl Pair {
         self.server.run(&words).await.unwrap();
     }
 
-    /// Deletes the locks of slots that the index of the server lacks, or of all if it is to be deleted: a server does not
-    /// look for them.
+    /// Deletes the locks of all slots that are not in the server's index, because the server does not look for such
+    /// locks. If `is_deleted` is `true`, the next step deletes the index, so the locks of all slots are deleted.
     async fn end_unknown(&mut self, is_deleted: bool) {
         let now = self.time().now;
         let known = if is_deleted { 0 } else { self.memory.permits(&self.index).known(now) };
@@ -334,7 +338,8 @@ impl Pair {
         }
     }
 
-    /// Returns the time at which the lock of a slot expires, and the end of an offer of it, in microseconds.
+    /// Returns the time at which the lock of a slot expires, and the time at which an offer of the slot ends, both in
+    /// microseconds since the Unix epoch.
     fn free_from(&mut self, keys: &Keys, slot: u32) -> (Option<i64>, Option<i64>) {
         let time = self.time();
         let now = self.wall as i64;
@@ -347,9 +352,9 @@ impl Pair {
         (held, offered.map(|until| now + until.since(time.now).as_micros() as i64))
     }
 
-    /// Checks the index of the server, and removes it from its keys: it has the slots that the in-memory node knows, and
-    /// each is free from the time on at which its lock or an offer of it ends. Those whose time has passed are
-    /// free.
+    /// Checks the server's index, and removes it from the stored keys. The index must have exactly the slots that the
+    /// in-memory node knows. The time of each slot must be the end of its lock or, if the slot is not locked, the end
+    /// of its offer. A slot with neither must have a time that has passed.
     fn check_index(&mut self, kept: &mut Keyspace) -> Result<(), String> {
         let time = self.time();
         let known = self.memory.permits(&self.index).known(time.now);
@@ -379,8 +384,8 @@ impl Pair {
     }
 }
 
-/// Returns a label for a request and its reply. The test counts the labels, to check that all [`EXPECTED`]
-/// ones occur.
+/// Returns a label for a request and its reply. The test counts the labels, to check that all [`EXPECTED`] labels
+/// occur.
 fn kind(request: &Request, reply: &Result<Reply, String>) -> String {
     let name = |debug: String| debug.split([' ', '(', '{']).next().unwrap_or_default().to_owned();
     let several = match request {
@@ -405,13 +410,15 @@ fn kind(request: &Request, reply: &Result<Reply, String>) -> String {
     format!("{}: {reply}{several}{kept}", name(format!("{request:?}")))
 }
 
-/// Sends a random sequence of steps to both. Returns how they differ, if they do.
+/// Applies a random sequence of steps to the server and to the in-memory node. If they differ, returns a description of
+/// the difference as an error.
 async fn run(
     pair: &mut Pair,
     sequence: u64,
     kinds: &mut BTreeMap<String, usize>,
 ) -> Result<(), String> {
-    // In every other sequence, slots change without the scripts of semaphores, and the index is corrected then.
+    // In every other sequence, some steps change slots without the scripts of semaphores. After such a step, the test
+    // corrects the index.
     let is_corrected = sequence.is_multiple_of(2);
     let mut steps = Steps {
         random: fastrand::Rng::with_seed(sequence),

@@ -1,12 +1,12 @@
 //! A real server whose clock is set by the test.
 
 use super::servers::Servers;
-use crate::command::reply::Reply;
-use crate::command::request::Request;
-use crate::command::wire::By;
 use crate::config::endpoint::{Endpoint, Target};
 use crate::transport::connection::{Connection, Nobody};
 use crate::transport::handshake::open;
+use crate::wire::commands::By;
+use crate::wire::reply::Reply;
+use crate::wire::request::Request;
 use quorlock_protocol::FENCE_LIMIT;
 use redis::{Arg, Cmd, Value, from_redis_value};
 use serde_json::json;
@@ -21,8 +21,9 @@ use std::time::Duration;
 /// The initial time of the server's clock, in microseconds since the Unix epoch.
 pub(super) const EPOCH: u64 = 1_750_000_000_000_000;
 
-/// When a test of many sequences begins each of them: mostly in this decade, and also in May 2041, in 2100, in 2254, and when
-/// the clock is about to reach the largest fence. From 2041-05-10 on, a number has no room for quarters of a microsecond.
+/// Returns the time at which a sequence of a test begins. Most sequences begin in this decade. The others begin in May
+/// 2041, in 2100, in 2254, or when the clock is about to reach the largest fence. From 2041-05-10 on, a floating-point
+/// number of microseconds cannot represent quarters of a microsecond.
 pub(super) fn epoch(sequence: u64) -> u64 {
     match sequence % 20 {
         0 => FENCE_LIMIT / 10_000 * 10_000 - 100_000_000,
@@ -48,7 +49,7 @@ const DUMP: &str = "
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stored {
     pub(super) value: Content,
-    /// `None` if it never expires.
+    /// `None` if the key never expires.
     pub(super) expires_in: Option<Duration>,
 }
 
@@ -98,7 +99,7 @@ impl Server {
         self.pause(microseconds, 0, Duration::ZERO);
     }
 
-    /// Sets the clock. After so many `readings`, it jumps forward by `pause`, once.
+    /// Sets the clock. After the clock was read `readings` times, it jumps forward by `pause`, once.
     pub(super) fn pause(&self, microseconds: u64, readings: u64, pause: Duration) {
         let numbers = [microseconds, readings, pause.as_micros() as u64];
         let bytes: Vec<_> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
@@ -143,8 +144,8 @@ impl Server {
         understood(request, replied)
     }
 
-    /// Commands that send the request as a user who may touch only the keys that the request declares, and then send
-    /// another command.
+    /// Returns commands that send the request as a user who may touch only the keys that the request declares and may
+    /// not run the command `denied`, and then send another command as the default user.
     fn strictly(&self, request: &Request, then: Cmd, denied: &str) -> [Cmd; 5] {
         let command = request.command(By::Source);
         let mut limit = redis::cmd("ACL");
@@ -177,7 +178,7 @@ impl Drop for Server {
     }
 }
 
-/// The keys that a command declares, as patterns of an ACL.
+/// Returns the keys that a command declares, as patterns of an ACL.
 fn declared(command: &Cmd) -> Vec<String> {
     let words: Vec<_> = command
         .args_iter()
@@ -191,7 +192,8 @@ fn declared(command: &Cmd) -> Vec<String> {
         "EXISTS" => words[1..].to_vec(),
         _ => Vec::new(),
     };
-    // LIST looks at all keys. A server compares each key of INSPECT of a semaphore with each pattern, which takes long.
+    // LIST looks at all keys and declares none. INSPECT of a semaphore declares so many keys that the server would take
+    // long to compare each key with each pattern. Both may touch all keys.
     if words[0] == "EVAL" && (keys.is_empty() || keys.len() > 100) {
         return vec!["~*".to_owned()];
     }

@@ -1,18 +1,18 @@
-//! What a node applies, as a step for the trace checker: an element of the file that `steps.rs` writes.
+//! The requests that nodes apply, as steps for the trace checker. `steps.rs` writes each step to a file.
 
 use super::node::{Node, Stored};
-use crate::command::answer::Answered;
-use crate::command::keys::Keys;
-use crate::command::reply::Reply;
-use crate::command::request::{Request, Subject};
-use crate::command::token::Token;
+use crate::wire::answer::Answered;
+use crate::wire::keys::Keys;
+use crate::wire::reply::Reply;
+use crate::wire::request::{Request, Subject};
+use crate::wire::token::Token;
 use quorlock_protocol::Healed;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a node stores about the resources of a request, as a JSON array: for each, its name, the token, the time that
-/// the key is kept, the last fence, and the time that it is kept. Instead of the token, an array of the readers, each
-/// with the time that its share is kept.
+/// Returns what a node stores about the resources of a request, as a JSON array. For each resource, the array contains
+/// its name, the token, the remaining time of the key, the last fence, and the remaining time of the fence. If readers
+/// hold the resource, an array of the readers replaces the token. Each reader has the remaining time of its share.
 pub(super) fn stored(node: &Node, request: &Request) -> String {
     let subjects: Vec<&Arc<Subject>> = match request {
         Request::Acquire { subject, .. }
@@ -44,9 +44,9 @@ fn about(node: &Node, keys: &Keys) -> String {
     format!("[{:?},{token},{left},{fence},{}]", keys.lock, kept.as_nanos())
 }
 
-/// The step in which a node applies a request that changes what it stores: the locks that the request
-/// names, each with its parameters and the answer, and what the node stores now. The last element identifies
-/// an EXTEND while it is under way.
+/// Returns the step that describes a request that a node has applied: the locks that the request names, each with its
+/// parameters and the answer, and what the node stores now. The last element identifies an EXTEND while it is under
+/// way.
 pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> String {
     let yes = matches!(answered, Ok(Reply::Yes));
     let (what, locks, batch) = match request {

@@ -28,7 +28,7 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Runs `seeds` seeds from `first` on; stops when one fails.
+/// Runs `seeds` seeds from `first` on. Stops when a seed fails.
 fn run(first: u64, seeds: u64) {
     let began = Instant::now();
     let next = AtomicU64::new(first);

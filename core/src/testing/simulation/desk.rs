@@ -17,7 +17,7 @@ pub(super) struct DeskState {
 /// A lease to adopt.
 #[derive(Clone)]
 pub(super) struct Handed {
-    /// The numbers that the witness knows.
+    /// The numbers by which the witness knows the resources.
     pub(super) resources: Vec<usize>,
     pub(super) text: String,
 }

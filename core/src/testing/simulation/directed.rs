@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A process with a client of three nodes, with no message delay.
+/// A process with a client of three nodes. Messages arrive without delay.
 struct Trio {
     world: Arc<World>,
     process: Arc<Process>,
@@ -77,7 +77,7 @@ async fn round(process: &Arc<Process>, client: &Client) -> crate::Result<()> {
     process.spawn(round).await.expect("no panic")
 }
 
-/// Restarts the only node empty, and returns the time for which the client gets no lock.
+/// Restarts the only node without its data, and returns the time for which the client gets no lock.
 async fn guarded_for(world: &World, process: &Arc<Process>, client: &Client) -> Duration {
     let began = world.elapsed();
     world.nodes[0].kill();
@@ -106,8 +106,8 @@ fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
         let guarded = guarded_for(&world, &process, &client).await;
         assert!(guarded > TTL, "{guarded:?}");
 
-        // Repeat this with a round that begins just before the node's votes count and is answered well after
-        // that moment.
+        // Restart the node again. This time, a round begins just before the votes of the node start to count, and the
+        // node answers well after that moment.
         let began = world.elapsed();
         world.nodes[0].kill();
         world.nodes[0].start(true);
@@ -194,7 +194,7 @@ fn a_release_waits_for_slow_nodes_but_not_for_frozen_ones() {
     });
 }
 
-/// The process is preempted each time that it has sent a request.
+/// The operating system preempts the process each time the process has sent a request.
 #[test]
 fn validity_counts_from_before_the_first_request_is_sent() {
     const PREEMPTED: Duration = SECOND;
@@ -217,8 +217,8 @@ fn validity_counts_from_before_the_first_request_is_sent() {
     });
 }
 
-/// An extension keeps the key for much longer than the ttl of the acquire. The release must be retried for
-/// as long.
+/// An extension keeps the key for much longer than the ttl of the acquire. The client must retry the release for as
+/// long as the key is kept.
 #[test]
 fn a_release_is_delivered_for_as_long_as_an_extension_keeps_the_key() {
     in_virtual_time(async {
@@ -256,8 +256,8 @@ fn a_loss_during_a_suspension_is_reported_soon_after_it() {
     });
 }
 
-/// The node restarted empty and was repaired. It would not remember a grant to another client, so its
-/// confirmation must not count.
+/// A node restarts without its data, and the lease is repaired on this node. The node would not remember a grant that
+/// it made to another client before its restart, so its confirmation must not count.
 #[test]
 fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
     const READING: Duration = Duration::from_millis(20);
@@ -271,8 +271,8 @@ fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
         trio.world.nodes[0].start(true);
         trio.world.elapsed()
     };
-    // The time for which a node does not count after a restart. It is measured first and is the same in all
-    // these worlds.
+    // The time for which a node does not count after a restart. The first world measures this time, which is the same
+    // in all worlds of this test.
     let guarded = Cell::new(Duration::ZERO);
     in_virtual_time(async {
         let trio = new();
@@ -288,7 +288,7 @@ fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
         guarded.set(trio.world.elapsed() - restarted);
     });
 
-    // The steps are shorter than a preemption, so one of these extensions begins just before the node counts.
+    // The steps are shorter than a preemption, so one of these extensions begins just before the node starts to count.
     for early in (0..30).map(|step| step * READING / 2) {
         in_virtual_time(async {
             let trio = new();
@@ -306,14 +306,14 @@ fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
             trio.run(|_| lease.extend(None)).await.expect("the node counts in time");
             trio.process.set_preemption(Preemption::default());
             sleep(trio.process.ahead()).await;
-            // When the confirmed extension began, computed from its validity end.
+            // The moment at which the confirmed extension began, computed from the validity end.
             let asked = trio.world.elapsed() + trio.remaining(&lease) - validity(TTL);
             assert!(asked + 5 * MILLISECOND >= counts, "{:?} too early", counts - asked);
         });
     }
 }
 
-/// Sent together, they would hold up every acquire of all clients.
+/// If all renewals were sent together, they would delay every acquire of every client.
 #[test]
 fn renewals_of_many_leases_do_not_reach_a_node_all_at_once() {
     const LEASES: usize = 1_500;

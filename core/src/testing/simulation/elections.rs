@@ -1,5 +1,5 @@
-//! Elections in simulated programs: candidates that are elected, hand over by name, crash and are cut off, and observers
-//! that must never go back.
+//! Elections in simulated programs: candidates are elected, hand over to a named successor, crash and are cut off. Each
+//! leader that an observer sees must have a larger fence than the leader before.
 
 use super::life::{Work, simulate};
 use super::program::Program;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{sleep as truly, timeout as truly_within};
 
-/// The seeds of these worlds. Other worlds have other seeds.
+/// The seeds of these worlds. Other tests use other seeds.
 const SEEDS: std::ops::Range<u64> = 1_000_000..1_000_060;
 
 /// The resource whose leader is elected.
@@ -44,7 +44,8 @@ impl Program {
             0 => drop(lease),
             1 => drop(lease.release().await),
             _ => {
-                // Nobody may adopt it, or not on all nodes.
+                // Keys of the lease may stay until they expire: perhaps no candidate adopts the lease, or a candidate
+                // adopts it on some nodes only.
                 world.handed(lease.token());
                 let successor = format!("process {}", self.random(0..6));
                 match lease.hand_over(&successor, self.milliseconds(10..500)).await {

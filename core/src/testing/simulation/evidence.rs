@@ -1,4 +1,4 @@
-//! What the nodes answered and which nodes were disturbed, to check the errors that clients report.
+//! Records what the nodes answered and which nodes were disturbed, to check the errors that clients report.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ struct EvidenceState {
     /// For each process and lock key, when a node last refused the lock: another token held it, or another
     /// waiter had precedence.
     refusals: HashMap<(String, String), Duration>,
-    /// For each process, when it last raised a fence.
+    /// For each process, when a request of this process last raised a fence.
     raises: HashMap<String, Duration>,
     troubles: Vec<Trouble>,
 }
@@ -24,7 +24,7 @@ struct Trouble {
     node: usize,
     /// `None` if all processes are affected.
     process: Option<String>,
-    /// When it ended; `None` while it lasts.
+    /// When the trouble ended. `None` while it lasts.
     to: Option<Duration>,
 }
 

@@ -1,5 +1,4 @@
-//! The faults of a simulation: which exist, and a task that injects them at random. Every fault ends by
-//! itself.
+//! The kinds of faults in a simulation, and the task that injects faults at random. Every fault ends by itself.
 
 use super::process::Process;
 use super::scenario::Scenario;

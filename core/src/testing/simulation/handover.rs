@@ -1,5 +1,5 @@
-//! Hand-over in simulated programs: leases are detached, and their texts left on a desk where any task of any
-//! process may take them, several at once.
+//! Hand-over in simulated programs: tasks detach leases and leave the texts on a desk. Any task of any process may take
+//! a text. Several tasks may use the same text.
 
 use super::desk::Handed;
 use super::program::Program;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use tokio::time::sleep as truly;
 
 impl Program {
-    /// Detaches a lease and leaves its text on the desk. Returns whether the lease is over for its holder.
+    /// Detaches a lease and leaves its text on the desk. Returns whether the lease has ended for its holder.
     pub(super) async fn hand_over(&self, lease: &Lease, resources: &[usize]) -> bool {
         let world = &self.process.world;
         let began = world.elapsed();
         let longest = self.scenario.ttl.as_millis() as u64;
         let detaching = lease.detach(self.milliseconds((longest / 2).max(10)..longest + 1));
         let detached = if self.chance(10) {
-            // The caller gives up, which leaves the lease valid or releases it.
+            // The caller cancels the detach, which leaves the lease valid or releases it.
             tokio::select! {
                 biased;
                 detached = detaching => detached,
@@ -54,12 +54,13 @@ impl Program {
         true
     }
 
-    /// Takes a text from the desk, or reads one that others may take. `None` if there is none.
+    /// Takes a text from the desk, or copies a text that stays there for other tasks. Returns `None` if the desk is
+    /// empty.
     fn take_text(&self) -> Option<Handed> {
         let mut desk = self.witness.desk.state();
         let count = desk.texts.len() as u64;
         let place = (count > 0).then(|| self.random(0..count) as usize)?;
-        // Often a text stays there, so that several tasks try to adopt the lease.
+        // Often the text stays on the desk, so that several tasks try to adopt the lease.
         let stays = self.chance(50);
         Some(if stays { desk.texts[place].clone() } else { desk.texts.swap_remove(place) })
     }

@@ -2,9 +2,9 @@
 
 use super::evidence::Evidence;
 use super::steps::Steps;
-use crate::command::request::Request;
-use crate::command::token::Token;
 use crate::runtime::random::TOKEN_BYTES;
+use crate::wire::request::Request;
+use crate::wire::token::Token;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 use std::ops::Range;
@@ -15,15 +15,14 @@ use tokio::time::Instant;
 /// The initial wall clock, in microseconds since the Unix epoch.
 const EPOCH: u64 = 1_750_000_000_000_000;
 
-/// More polls than any simulation needs. A simulation that reaches this number has a task in an endless
-/// loop.
+/// More polls of tasks than any simulation needs. A simulation that reaches this number has a task in an endless loop.
 const MOST_STEPS: u64 = 50_000_000;
 
 pub(super) struct History {
     began: Instant,
     is_traced: bool,
     pub(super) evidence: Evidence,
-    /// Where the steps are written; `None` if they are not.
+    /// The file to which the steps are written. `None` if no steps are written.
     steps: Option<Steps>,
     state: Mutex<HistoryState>,
 }
@@ -35,7 +34,7 @@ struct HistoryState {
     violations: Vec<(Duration, String)>,
     /// The process that made each token, by the token's random digits.
     makers: HashMap<String, String>,
-    /// Tokens that a node received on a connection that had broken already, and those of detached leases.
+    /// Tokens that a node received on a connection that had broken already, and the tokens of detached leases.
     late: HashSet<Token>,
     /// The names of the processes that were killed.
     killed: HashSet<String>,
@@ -43,7 +42,7 @@ struct HistoryState {
 }
 
 impl History {
-    /// `name` is that of the file of steps.
+    /// `name` is the name of the file of steps.
     pub(super) fn new(random: fastrand::Rng, is_traced: bool, name: &str) -> Self {
         Self {
             steps: Steps::of(name),
@@ -67,7 +66,7 @@ impl History {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The true time since the beginning.
+    /// The true time since the beginning of the world.
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -93,8 +92,8 @@ impl History {
         self.state().random.fill(bytes);
     }
 
-    /// Records that a process drew these random bytes. If there are enough of them for a token, records that
-    /// the process made that token.
+    /// Records which process made a token: `bytes` are random bytes that the process `maker` drew. Does nothing if
+    /// there are too few bytes for a token.
     pub(super) fn made(&self, bytes: &[u8], maker: &str) {
         if bytes.len() < TOKEN_BYTES {
             return;
@@ -111,8 +110,8 @@ impl History {
         self.state().makers.get(digits).cloned().unwrap_or_default()
     }
 
-    /// Records that a node received this request on a connection that had already broken for the sender. The
-    /// undo on the next connection may have overtaken it, so its key may stay until the ttl ends.
+    /// Records that a node received this request on a connection that had already broken for the sender. The undo on
+    /// the next connection may have overtaken the request, so the request's key may stay until the ttl ends.
     pub(super) fn came_late(&self, request: &Request) {
         let mut state = self.state();
         match request {
@@ -128,13 +127,13 @@ impl History {
         self.count("requests that arrived late");
     }
 
-    /// Whether keys with this token may be left.
+    /// Whether keys with this token may be left at the end.
     pub(super) fn is_late(&self, token: &Token) -> bool {
         self.state().late.contains(token)
     }
 
-    /// Records that a lease with this token was detached. Its keys may stay until they expire: nobody may adopt it,
-    /// or not on all nodes.
+    /// Records that a lease with this token was detached. Its keys may stay until they expire: perhaps no client adopts
+    /// the lease, or a client adopts it on some nodes only.
     pub(super) fn handed(&self, token: &str) {
         self.state().late.insert(token.into());
     }
@@ -175,7 +174,7 @@ impl History {
         }
     }
 
-    /// Writes a step of the protocol, if steps are written. `step` describes it as elements of a JSON array.
+    /// Writes a step of the protocol, if steps are written. `step` returns the elements of its JSON array.
     pub(super) fn record(&self, step: impl FnOnce() -> String) {
         self.record_at(self.elapsed(), step);
     }

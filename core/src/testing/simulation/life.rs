@@ -1,4 +1,4 @@
-//! Runs a simulated world from its seed to its end: with faults, then without, then the final checks.
+//! Runs a simulated world from its seed to its end: first with faults, then without faults and with the final checks.
 
 use super::faults::{self, Processes};
 use super::link::Link;
@@ -180,8 +180,8 @@ impl Life {
         }
     }
 
-    /// Checks that nodes have no queues, and no keys except those of killed processes and of requests that
-    /// arrived late.
+    /// Checks that nodes have no queues, and no keys except those of killed processes, of requests that arrived late
+    /// and of detached leases.
     fn check_litter(&self) {
         for node in &self.world.nodes {
             if node.has_waiters() {

@@ -5,11 +5,11 @@ use super::link::{Link, Shared};
 use super::node::Node;
 use super::process::{Process, process};
 use super::world::World;
-use crate::command::answer::{Answered, Failure};
-use crate::command::request::{Request, Subject};
 use crate::error::NodeOutcome;
 use crate::transport::handshake::ServerInfo;
 use crate::transport::simulated::{self, CONNECT, OnAnswer, OnMessage, Use};
+use crate::wire::answer::{Answered, Failure};
+use crate::wire::request::{Request, Subject};
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -95,7 +95,7 @@ impl Process {
             is_lost: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         });
-        // Keep the other connections in the list: a replaced one may stay open while the process waits for
+        // Keep the other connections in the list: a replaced connection may stay open while the process waits for
         // answers on it.
         let mut connections = link.connections();
         connections.retain(|shared| shared.strong_count() > 0);
@@ -123,7 +123,7 @@ impl Process {
 
 /// Waits until messages pass in this direction.
 async fn open(direction: &watch::Sender<bool>) {
-    // Fails only if the sender is dropped, at the end of the simulation.
+    // The wait fails only if the sender is dropped, at the end of the simulation.
     let _ = direction.subscribe().wait_for(|is_open| *is_open).await;
 }
 
@@ -155,7 +155,7 @@ async fn serve(
                 }
                 let before = world.is_recorded().then(|| applied::stored(&node, &request));
                 let answered = node.answer(&request);
-                // An EXTEND or RAISE counts even if it changes nothing.
+                // An EXTEND or RAISE is recorded even if it changes nothing.
                 let counts = matches!(request, Request::Extend(_) | Request::Raise { .. });
                 if before.is_some_and(|before| counts || before != applied::stored(&node, &request))
                 {
@@ -189,7 +189,7 @@ async fn serve(
     }
 }
 
-/// The path of a node's messages to a subscribed process.
+/// The path of a node's notifications to a subscribed process.
 struct Calls {
     hear: Hear,
     alive: Weak<()>,
@@ -200,7 +200,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Sends a message. Returns `false` if the subscription or its connection is closed as far as the node knows.
+    /// Sends a notification. Returns `false` if the subscription or its connection is closed as far as the node knows.
     fn send(&self, message: &str) -> bool {
         if self.shared.broken.is_cancelled()
             || self.shared.is_abandoned.load(Ordering::Relaxed)

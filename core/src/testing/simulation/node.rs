@@ -1,12 +1,12 @@
-//! A simulated server: an in-memory node with its own clocks that can freeze and restart.
+//! A simulated server: an in-memory node that has its own clocks, and can freeze and restart.
 
 use super::history::History;
-use crate::command::answer::{Answered, Failure};
-use crate::command::memory::{MessageCallback, NodeMemory};
-use crate::command::reply::Reply;
-use crate::command::request::{Given, Request};
-use crate::command::token::Token;
+use crate::memory::entries::{MessageCallback, NodeMemory};
 use crate::transport::handshake::ServerInfo;
+use crate::wire::answer::{Answered, Failure};
+use crate::wire::reply::Reply;
+use crate::wire::request::{Given, Request};
+use crate::wire::token::Token;
 use quorlock_protocol::Moment;
 use quorlock_protocol::node::entry::Time;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -36,7 +36,7 @@ struct ServerState {
 /// What a node stores about a resource: the token and the last fence, each with the time until it expires.
 pub(super) struct Stored {
     pub(super) token: Option<(Token, Duration)>,
-    /// The readers, in order, if the token is the marker.
+    /// The readers, in the order of their tokens, if the token is the marker.
     pub(super) readers: Option<Vec<(Token, Duration)>>,
     pub(super) fence: Option<(u64, Duration)>,
 }
@@ -108,12 +108,12 @@ impl Node {
         Stored { token, readers, fence: entry.stored_fence(wall) }
     }
 
-    /// How much time a GIVE BACK that arrives now leaves for an adopter.
+    /// Returns how much time adopters still have when a GIVE BACK arrives at this node now.
     pub(super) fn left(&self, given: &Given) -> Duration {
         given.left(self.wall_clock())
     }
 
-    /// The elements of the steps' first line that describe this node.
+    /// Returns the part of the first line of the steps that describes this node.
     pub(super) fn described(&self) -> String {
         let Self { rate, wall_clock_error, .. } = self;
         format!("[{},{rate},{wall_clock_error}]", self.clock().as_nanos())

@@ -99,7 +99,8 @@ impl Process {
         Moment::from_origin(self.origin + self.elapsed().mul_f64(self.rate))
     }
 
-    /// Must be called after each request that the process sends. Preempts the process if so configured.
+    /// Preempts the process if it is to be preempted after sending. Must be called after each request that the process
+    /// sends.
     pub(super) fn has_sent(self: &Arc<Self>) {
         let preemption = self.state().preemption;
         self.preempt(preemption.after_sending);
@@ -171,7 +172,7 @@ impl Process {
         self.state().is_dead
     }
 
-    /// Whether the process has not been stopped since `since`.
+    /// Whether the process has run without a stop since `since`.
     pub(super) fn has_run_since(&self, since: Duration) -> bool {
         self.state().last_stop.is_none_or(|stop| stop < since)
     }

@@ -1,5 +1,5 @@
-//! The program of the simulated processes: acquires, holds and releases locks in every way that a real
-//! program may, and checks each result. `semaphores.rs` has what differs for permits.
+//! The program of the simulated processes: acquires, holds and releases locks in every way that a real program may, and
+//! checks each result. `semaphores.rs` contains what is different for permits.
 
 use super::process::Process;
 use super::scenario::{RETRY_DELAY, Scenario};
@@ -11,23 +11,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep as truly;
 
-/// The maximum time that an operation may take beyond its wait while there are faults. It covers
-/// connecting, a last round, and the time until freezes and partitions end.
+/// With faults: the maximum time that an operation may take beyond its `wait`. It covers connecting, a last round, and
+/// the time until freezes and partitions end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The maximum time that an operation may take beyond its wait without faults. It covers connecting and a
-/// last round.
+/// Without faults: the maximum time that an operation may take beyond its `wait`. It covers connecting and a last
+/// round.
 const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The maximum number of times that each task may overtake a waiter, without faults. A waiter can be
-/// overtaken before it has joined the queues.
+/// Without faults: the maximum number of times that each task may overtake the same waiter. Not zero, because a waiter
+/// can be overtaken before it has joined the queues.
 const OVERTAKEN_PER_TASK: usize = 1;
 
 /// The maximum time from the last answer to the report of an error, in addition to the time limits.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// The longest time until a node that is no longer in trouble is connected again: an attempt in progress, the
-/// pause after it, and another attempt.
+/// The longest time until a client is connected again to a node that is no longer in trouble: a connection attempt in
+/// progress, the pause after this attempt, and another attempt.
 const RECONNECTED: Duration = Duration::from_millis(2_500);
 
 /// The maximum time for which a node may stay guarded beyond the guard's duration. Servers report uptimes
@@ -113,8 +113,8 @@ impl Program {
         }
     }
 
-    /// Waits for the end of an acquire, which is sometimes cancelled, and checks its result. `locks` are the lock keys
-    /// that may keep it waiting.
+    /// Waits for the end of an acquire, or sometimes cancels it. Checks the result. `locks` are the lock keys that the
+    /// acquire may have to wait for.
     pub(super) async fn acquired(
         &self,
         acquiring: Pending<crate::Result<Lease>>,
@@ -210,7 +210,7 @@ impl Program {
         self.milliseconds((longest / 2).max(10)..longest + 1)
     }
 
-    /// Returns the time for which an acquire waits; often not at all.
+    /// Returns the time for which an acquire waits, which is sometimes zero.
     pub(super) fn some_wait(&self) -> Duration {
         Duration::from_millis([0, 50, 500, 2_000, 5_000][self.random(0..5) as usize])
     }
@@ -220,8 +220,8 @@ impl Program {
         self.chance(self.scenario.shared)
     }
 
-    /// Returns how long the nodes keep the key of a released lease: usually not at all. Waiters are not notified
-    /// of a key that expires, so without faults, when they are served in order, it is never kept.
+    /// Returns how long the nodes keep the key of a released lease: usually zero. Nodes do not notify a waiter when a
+    /// kept key expires. Without faults, waiters must be served in order, so no key is kept.
     pub(super) fn some_keep(&self) -> Duration {
         let keeps = self.scenario.faults.pause.is_some() && self.chance(20);
         if keeps { self.milliseconds(10..1_000) } else { Duration::ZERO }
@@ -254,7 +254,7 @@ impl Program {
             self.check_validity(&lease, &mut was_lost);
             if self.chance(15) {
                 let began = self.process.world.elapsed();
-                // Often for longer than the ttl of the lease.
+                // The new ttl is often longer than the ttl of the lease.
                 let ttl = self.chance(30).then_some(self.scenario.ttl);
                 let extended = lease.extend(ttl).await;
                 self.in_time("an extension", began, Duration::ZERO);
@@ -268,8 +268,7 @@ impl Program {
         }
         let world = &self.process.world;
         match self.random(0..10) {
-            // If this lease is not renewed automatically, it is eventually lost; the loss must then be
-            // reported.
+            // If this lease is not renewed automatically, it is eventually lost. The client must then report the loss.
             0 if !self.witness.is_over() => {
                 let mut lost = lease.lost();
                 let mut is_reported = false;

@@ -10,7 +10,7 @@ const SHORT: (u64, u64) = (100, 3_000);
 /// A long ttl, in milliseconds: longer than the simulation, so that keys left behind are noticed.
 const LONG: u64 = 100_000;
 
-/// A large error of wall clocks, in microseconds: ten years. Even this must not break a guarantee.
+/// A large error of wall clocks, in microseconds: ten years. Even an error of this size must not break a guarantee.
 const YEARS: i64 = 10 * 365 * 86_400_000_000;
 
 /// The largest error of the wall clocks of nodes that may forget counters, in microseconds: half a second.
@@ -27,15 +27,15 @@ pub(super) struct Scenario {
     /// The number of tasks of each process.
     pub(super) tasks: usize,
     pub(super) resources: usize,
-    /// How many of the resources are locked in shared mode, in per cent.
+    /// The probability that a resource is locked in shared mode, in per cent.
     pub(super) shared: u64,
-    /// How many of the acquires are of permits of a semaphore, in per cent.
+    /// The probability that an acquire is for permits of a semaphore, in per cent.
     pub(super) permits: u64,
     /// The largest ttl that is used.
     pub(super) ttl: Duration,
     pub(super) node_timeout: Duration,
     pub(super) drift_factor: f64,
-    /// The restart guard; set if nodes forget.
+    /// The restart guard; `None` if nodes forget nothing.
     pub(super) guard: Option<Duration>,
     pub(super) faults: Faults,
     /// The largest error of the processes' wall clocks, in microseconds.
@@ -123,7 +123,7 @@ impl Scenario {
         let nodes = (0..self.nodes).map(|number| format!("memory://{number}"));
         let builder = Client::builder()
             .nodes(nodes)
-            // All have one name: safety must not depend on names.
+            // All clients have the same name, because safety must not depend on names.
             .holder("a process")
             .ttl(self.ttl)
             .node_timeout(self.node_timeout)

@@ -1,15 +1,15 @@
-//! Semaphores in simulated programs: tasks acquire permits, with limits that differ. To the witness, each slot is a
-//! resource of its own. So if no slot is held twice, at most as many permits are held as the largest limit.
+//! Semaphores in simulated programs: tasks acquire permits, with different limits. For the witness, each slot is a
+//! separate resource. As long as no slot is held twice, the number of held permits never exceeds the largest limit.
 
 use super::program::{PATIENCE, Program};
 use super::witness::{SEMAPHORE, SLOTS};
-use crate::command::keys::Keys;
+use crate::wire::keys::Keys;
 
-/// The limits that tasks use: most have the same one.
+/// The limits that tasks use. Most tasks use the same limit.
 const LIMITS: [u32; 5] = [3, 3, 3, 2, SLOTS];
 
 impl Program {
-    /// Acquires one permit or two, and holds them.
+    /// Acquires one or two permits, and holds them.
     pub(super) async fn use_permits(&self) {
         let limit = LIMITS[self.random(0..LIMITS.len() as u64) as usize];
         let count = if self.chance(30) { 2 } else { 1 };
@@ -30,7 +30,8 @@ impl Program {
         }
     }
 
-    /// Checks, without faults, that all permits are free within the longest ttl, and can be released.
+    /// Checks, while there are no faults, that all permits become free within the longest ttl, and that they can then
+    /// be acquired and released.
     pub(super) async fn acquire_all_permits(&self) {
         let wait = self.scenario.ttl + PATIENCE;
         let semaphore = self.client.semaphore(SEMAPHORE, SLOTS).permits(SLOTS).wait(wait);
@@ -50,7 +51,7 @@ impl Program {
     }
 }
 
-/// The lock keys of all slots.
+/// Returns the lock keys of all slots.
 fn slot_keys() -> Vec<String> {
     (0..SLOTS).map(|slot| Keys::permit("", SEMAPHORE, slot, SLOTS).lock).collect()
 }

@@ -1,5 +1,5 @@
-//! How well the permits of a semaphore are used, in virtual time: what the rules themselves cost, without the CPU time of
-//! clients and servers.
+//! Measures in virtual time how many permits of a semaphore are in use. The result shows what the protocol's rules
+//! cost, without the CPU time of clients and servers.
 
 use super::waiting::{Calm, calm};
 use std::time::Duration;
@@ -8,8 +8,9 @@ use tokio::time::sleep;
 const LIMIT: u32 = 10;
 const CONTENDERS: usize = 20;
 
-/// Messages take a millisecond at most. As the shortest delay that is simulated is a millisecond, all times are twenty times as
-/// long as on a local network: holds of 10 ms there are holds of 200 ms here.
+/// The factor by which all times are longer than on a local network. A simulated message takes up to a millisecond,
+/// because the simulation draws delays in whole milliseconds. Therefore, a hold of 10 ms on a local network is a hold
+/// of 200 ms here.
 const SCALE: u32 = 20;
 const HOLD: Duration = Duration::from_millis(10);
 const LENGTH: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ async fn held_on_average(calm: Calm) -> f64 {
     for contender in contenders.collect::<Vec<_>>() {
         all.extend(contender.await.expect("no panic"));
     }
-    // All contend for all of this time.
+    // All contenders compete for permits during this whole period.
     let from = LENGTH / 10;
     let until = LENGTH;
     let within = |(granted, released): &(Duration, Duration)| {

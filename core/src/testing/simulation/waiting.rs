@@ -118,7 +118,7 @@ impl Peer {
         assert!(releasing.await, "it is held");
     }
 
-    /// Acquires, holds and releases the lock `turns` times. Returns the moments at which it got the lock.
+    /// Acquires, holds and releases the lock `turns` times. Returns the moments at which the peer got the lock.
     async fn work(self, resources: &[&str], turns: usize, hold: Duration) -> Vec<Duration> {
         let mut got = Vec::new();
         for _ in 0..turns {
@@ -225,7 +225,7 @@ fn five_hundred_waiters_of_a_client_cost_no_more_than_one() {
                     }
                 }
             }
-            // The waiters had a second to acquire the lock one after the other.
+            // After the release, the waiters had a second to acquire the lock one after the other.
             assert!(left <= count / 2, "{left} of {count} were not served");
         }
         // The number of local waiters must make no difference. The margin of 5 is for requests about the
@@ -396,7 +396,7 @@ fn without_notifications_waiters_poll() {
 fn a_waiter_gets_the_lock_as_soon_as_the_released_key_was_kept() {
     calm(|calm| async move {
         let [holder, waiter] = [calm.peer(0), calm.peer(1)];
-        // Shorter and longer than the ttl of the lease.
+        // One time is shorter than the ttl of the lease, and the other is longer.
         for keep in [300 * MILLISECOND, 5 * SECOND] {
             let lease = holder.get(&["r"]).await;
             let waiting = waiter.acquire(&["r"], 60 * SECOND);
@@ -427,12 +427,12 @@ fn a_waiter_for_two_resources_does_not_starve() {
                 }
             }
             let both = calm.peer(100);
-            // These are enough leases to average out chance.
+            // Enough leases to average out random delays.
             let turns = 40;
             let began = calm.now();
             let got = both.work(&["b", "a"], turns, MILLISECOND).await;
             let took = (*got.last().unwrap() - began) / u32::try_from(turns).unwrap();
-            // Before each lease, all other clients go first, and then their leases must end.
+            // Before each of these leases, the other clients may all go first, and their leases must end.
             let fair = 4 * (one + other + AT_ONCE);
             assert!(took < fair + SECOND / 4, "{took:?} for one turn; {one:?} and {other:?}");
             others.iter().for_each(|work| work.abort());
@@ -447,7 +447,7 @@ fn a_waiter_for_two_resources_delays_others_little() {
         let lease = holder.get(&["b"]).await;
         let waiting = both.acquire(&["a", "b"], 60 * SECOND);
         sleep(SECOND).await;
-        // While `b` is held for long, other clients can use `a`.
+        // While `b` is held for a long time, other clients can use `a`.
         let began = calm.now();
         other.work(&["a"], 100, MILLISECOND).await;
         let took = calm.now() - began;
@@ -511,8 +511,7 @@ fn queued_local_waiters_distinguish_an_outage_from_contention() {
         let requests = down(waiting, 2 * SECOND).await;
         assert!(requests < 20, "{requests} requests of 200 waiters");
 
-        // Second, the last round was long ago, because the first local waiter is far back in the nodes'
-        // queues.
+        // Second case: the last round was long ago, because the first local waiter is far back in the nodes' queues.
         let holder = calm.peer(1);
         let lease = holder.get(&["r"]).await;
         let others: Vec<_> =

@@ -2,7 +2,7 @@
 
 use super::desk::Desk;
 use super::process::{Process, within};
-use crate::lock::held::HeldLease;
+use crate::lock::claim::held::HeldLease;
 use crate::runtime::clock;
 use crate::runtime::machine::Machine;
 use crate::{Lease, Mode};
@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The resource of the semaphore. There is a lock of the same resource.
+/// The resource of the semaphore. A lock with the same resource also exists.
 pub(super) const SEMAPHORE: &str = "0";
 
-/// The number of its slots: the largest limit of all tasks.
+/// The number of slots of the semaphore: the largest limit that any task uses.
 pub(super) const SLOTS: u32 = 4;
 
-/// Resources have numbers. The slots of the semaphore have the numbers after those of the resources.
+/// Observes all leases of a world. Each resource has a number. The slots of the semaphore have the numbers after those
+/// of the resources.
 pub(super) struct Witness {
     resources: Vec<Mutex<Resource>>,
     /// The number of the first slot.
@@ -32,10 +33,10 @@ pub(super) struct Witness {
 struct Resource {
     /// The leases that may still be valid, with the processes that hold them.
     held: Vec<(Arc<Process>, Arc<HeldLease>)>,
-    /// The largest fence of all leases, and of those that were exclusive when they were granted.
+    /// The largest fence of all leases, and the largest fence of the leases that were exclusive when they were granted.
     last_fence: u64,
     last_exclusive: u64,
-    /// All fences. Shared leases may have the same one.
+    /// The fences of all leases. Several shared leases may have the same fence.
     fences: HashSet<u64>,
 }
 
@@ -48,23 +49,23 @@ struct Arrivals {
 
 struct Arrival {
     resources: Vec<usize>,
-    /// The limit of a waiter for permits; zero for others.
+    /// The limit of a waiter for permits. Zero for other waiters.
     limit: u32,
     /// The number of waiters that arrived later and overtook this one.
     overtaken: usize,
 }
 
-/// A waiter that has arrived and not got its lock. Dropping the value removes the waiter.
+/// A waiter that has arrived and has not acquired its lock yet. Dropping the value removes the waiter.
 pub(super) struct Waiting<'a> {
     witness: &'a Witness,
     number: u64,
 }
 
 impl Waiting<'_> {
-    /// Records that the waiter got its lock, or these slots. Returns the largest number of times that any earlier
-    /// waiter for one of its resources has been overtaken. Waiters for several resources are not counted, because
-    /// another client may hold one of their other resources for long. Slots that the earlier waiter may not have,
-    /// because its limit is smaller, are not counted either.
+    /// Records that this waiter got its lock, or these slots, and so overtook every earlier waiter for one of the same
+    /// resources. Returns the largest number of times that one of these earlier waiters has been overtaken. Ignores
+    /// earlier waiters for several resources, because another client may hold one of their other resources for a long
+    /// time. Also ignores earlier waiters whose limit is too small for any of these slots.
     pub(super) fn granted(&self, slots: &[u32]) -> usize {
         let arrivals = self.witness.arrivals.lock();
         let mut arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +110,7 @@ impl Witness {
         self.resources[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of a slot. The limit itself, as a slot, is the number of waiters for any slot.
+    /// Returns the number of a slot. `slot(SLOTS)` stands for any slot: waiters for permits wait for this number.
     pub(super) fn slot(&self, slot: u32) -> usize {
         self.first_slot + slot as usize
     }
@@ -123,7 +124,7 @@ impl Witness {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Records that a waiter for these resources has arrived. `limit` is zero unless it waits for permits.
+    /// Records that a waiter for these resources has arrived. `limit` is zero unless the waiter waits for permits.
     pub(super) fn waits(&self, numbers: &[usize], limit: u32) -> Waiting<'_> {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         arrivals.last += 1;
@@ -175,14 +176,14 @@ impl Witness {
         }
         let mut resource = self.resource(number);
         let is_valid = |process: &Arc<Process>, held: &HeldLease| {
-            within(process, || held.state().lease.is_valid(clock::now()))
+            within(process, || held.state().claim.lease().is_valid(clock::now()))
         };
         resource.held.retain(|(process, held)| !process.is_dead() && is_valid(process, held));
         if !resource.fences.insert(fence) && self.fences_grow && !shares {
             world.violation(format!("{name} was granted {number} with fence {fence}, again"));
         }
-        // A process that was stopped after it won the lock gets an expired lease, and other processes may
-        // have held the lock since.
+        // If a process was stopped after it won the lock, its lease may have expired, and other processes may have held
+        // the lock since.
         if !lease.is_valid() {
             return world.count("leases granted too late");
         }

@@ -21,7 +21,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// `seed` is `None` for a hand-written scenario, which the test's name identifies.
+    /// `seed` is `None` for a hand-written scenario, which is identified by the name of its test.
     pub(super) fn new(
         nodes: Vec<Arc<Node>>,
         random: fastrand::Rng,

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::Frame;
-use crate::command::limits::{DEPTH, INSPECTION, LINE, Limit, PAGE, REPORT, SLOT_MAP, USUAL};
+use crate::wire::limits::{DEPTH, INSPECTION, LINE, Limit, PAGE, REPORT, SLOT_MAP, USUAL};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redis::{ErrorKind, RedisError};
@@ -141,7 +141,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Both must agree where a reply ends, or a limit could be evaded.
+    /// The frame and the parser must agree where a reply ends, or a limit could be evaded.
     #[test]
     fn replies_end_where_the_parser_sees_their_end(all in vec(value(), 1..4), cuts in vec(any::<prop::sample::Index>(), 0..4)) {
         let bytes = all.concat();
@@ -163,7 +163,7 @@ proptest! {
         let mut from = 0;
         for end in ends {
             redis::parse_redis_value(&bytes[from..end]).unwrap();
-            // What is one byte shorter is not whole for the parser either.
+            // Without its last byte, a reply is not whole for the parser either.
             prop_assert!(redis::parse_redis_value(&bytes[from..end - 1]).is_err());
             from = end;
         }

@@ -188,7 +188,7 @@ fn newer_of_two_reports_wins_if_the_third_sentinel_hangs() {
     let [old, new] = [0, 0].map(|port| fake(port, 0, Habit::Answers));
     let hangs = fake(old, 9, Habit::NeverAnswers);
     let all = [fake(old, 3, Habit::Answers), fake(new, 4, Habit::IsLate), hangs];
-    // No majority confirms how long it has been the master.
+    // No majority confirms how long the new server has been the master.
     assert_eq!(open(&all), Ok((place(new), Duration::ZERO)));
     assert_eq!(still_name(&all, old), Some(false));
 }

@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// An address that drops what is sent to it: the queue of its listener is full. Holds everything open that keeps it so.
+/// An address that drops new connections, because the queue of its listener is full. Owns the sockets that
+/// fill the queue.
 struct BlackHole {
     _listener: Socket,
     _filling: Vec<Socket>,

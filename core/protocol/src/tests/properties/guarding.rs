@@ -10,9 +10,9 @@ use std::time::Duration;
 enum Change {
     /// The server process is the same as before.
     None,
-    /// The server restarted this long ago.
+    /// The server restarted this long before the step.
     Restarted(Duration),
-    /// The server was replaced by another one, which has been up for this time and lacks its memory.
+    /// The server was replaced by another one, which has been up for this time and lacks the memory of the old one.
     Replaced(Duration),
 }
 
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(change, after, reports, doubted)| Step { change, after, reports, doubted })
 }
 
-/// Returns the moment at which a lease granted just before `forgot` has expired on every node.
+/// Returns the moment at which every lease granted before `forgot` has expired on every node.
 fn safe(term: Term, forgot: Moment) -> Moment {
     forgot.plus(term.ttl).plus(term.drift())
 }
@@ -58,7 +58,7 @@ proptest! {
         let mut server = 0;
         let mut up_since = start;
         let mut forgot = start;
-        // The server that was reported in the last step, and whether any was ever reported.
+        // The server process that was reported in the last step, and whether any process was ever reported.
         let mut reported = None;
         let mut was_reported = false;
         for (number, step) in steps.into_iter().enumerate() {
@@ -67,7 +67,7 @@ proptest! {
             now = now.plus(step.after);
             match step.change {
                 Change::None => {}
-                // The old process ran in the previous step, so the restart is not earlier than that.
+                // The old process ran in the previous step, so the restart was not before that step.
                 Change::Restarted(ago) => {
                     (server, up_since) = (number + 1, now.minus(ago).max(last));
                     forgot = up_since;

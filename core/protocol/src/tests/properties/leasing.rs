@@ -12,8 +12,8 @@ enum Step {
     /// Time passes: this fraction of the ttl.
     Pass(f64),
     Extend(Term),
-    /// A node answers an extension, if it has not done so yet: the latest one if `back` is 0, the one before
-    /// it if `back` is 1, and so on.
+    /// A node answers an extension that it has not answered yet. `back` is 0 for the latest extension, 1 for the
+    /// extension before that, and so on.
     Answer {
         back: usize,
         node: usize,
@@ -65,7 +65,7 @@ proptest! {
         let mut now = sent;
         let mut asked: Vec<Asked> = Vec::new();
         let mut over = !lease.is_valid(now);
-        // A node that refused no longer counts, because it is never repaired here.
+        // A node that refused an extension no longer counts, because this test repairs no node.
         let mut sound = vec![true; nodes];
         for step in steps {
             let end = lease.end();

@@ -21,7 +21,7 @@ fn may_be_applied(vote: Vote) -> bool {
     matches!(vote, Vote::Granted { .. } | Vote::Unknown | Vote::Guarded)
 }
 
-/// One node's vote, whether it stores a raised fence, and the sort keys of these two events.
+/// The vote of a node, whether the node stores a raised fence, and the sort keys of these two events.
 #[derive(Clone, Debug)]
 struct Fate {
     vote: Vote,

@@ -1,0 +1,57 @@
+//! Searches for the duplicate of a node when the servers do not report an identity.
+//!
+//! Two nodes that are one server would have two votes but one memory. An acquire calls this module when a node answers
+//! that it already holds the acquire's token, although the token was sent to this node only once. The result goes to
+//! `node/identity.rs`.
+
+use crate::error::Result;
+use crate::lock::driver::Driver;
+use crate::runtime::clock;
+use crate::wire::reply::Reply;
+use crate::wire::request::{Request, Subject};
+use crate::wire::token::Token;
+use quorlock_protocol::Term;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Searches for the node that is the same server as `node`, and records both as duplicates. `node` has answered that it
+/// held the token of `subject` before it received the ACQUIRE.
+///
+/// Sends ACQUIRE with a fresh token to `node`, then to all nodes: a duplicate answers that it holds this token already.
+/// Then releases the token on all nodes, in the background. Fails only if no random token can be generated.
+pub(crate) async fn find_duplicate(
+    driver: &Arc<Driver>,
+    node: usize,
+    subject: Arc<Subject>,
+    term: Term,
+    patience: Duration,
+) -> Result<()> {
+    let now = clock::now();
+    let keys = Arc::clone(&subject.keys);
+    let release = |subject| Request::release(subject, driver.turns());
+    let _ = driver.call(node, release(&subject), now, patience).await;
+    let token = Token::new(subject.token.holder().unwrap_or_default())?;
+    let subject = Arc::new(Subject::new(keys, token, None));
+    let ttl = term.ttl;
+    let proposal = driver.clocks.proposal(now);
+    let turns = driver.turns();
+    let request =
+        Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket: None, turns };
+    let first = driver.call(node, request.clone(), now, patience).await;
+    let mut duplicate = None;
+    // If `node` has refused, because another client holds the resource, the duplicate stays unknown until the next
+    // attempt.
+    if let Ok(Reply::Granted { .. } | Reply::Uncounted(..)) = first {
+        let mut fan_out = driver.broadcast(request, now, patience);
+        while let Some((other, answered)) = fan_out.next().await {
+            let knows = matches!(answered, Ok(Reply::Own));
+            duplicate = if knows && other != node { Some(other) } else { duplicate };
+        }
+    }
+    let horizon = term.gone(clock::now());
+    for node in 0..driver.nodes.len() {
+        driver.deliver(node, release(&subject), patience, horizon);
+    }
+    driver.identities.found_duplicate(node, duplicate);
+    Ok(())
+}

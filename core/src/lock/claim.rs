@@ -1,0 +1,126 @@
+//! Everything about one token, from its first ACQUIRE to its last RELEASE.
+//!
+//! The protocol's `Claim` decides; the files here send the requests that the claim commands, and pass the answers to
+//! the claim:
+//!
+//! - [`round`]: one round of ACQUIRE, with its fence round and late votes.
+//! - [`held`], with `held/extension.rs` and `held/ending.rs`: the lease of a won round, in the holder's process.
+//! - [`extend`], [`repair`] and [`heal`]: EXTEND and HEAL.
+//! - [`downgrade`] and [`upgrade`]: changing the mode of a lease.
+//! - [`detach`] and [`handover`]: giving a lease up for an adopter. An adoption is an acquire: `acquire/adoption.rs`.
+//!
+//! This file sends most requests that delete the keys of a token or give the keys back, so that all of these requests
+//! are ordered and repeated in the same way. Two such requests are sent elsewhere: `held/ending.rs` sends the first
+//! RELEASE of a held lease, and `held.rs` sends the GIVE BACK of an upgrade.
+
+pub(crate) mod detach;
+pub(crate) mod downgrade;
+pub(crate) mod extend;
+pub(crate) mod handover;
+pub(crate) mod heal;
+pub(crate) mod held;
+pub(crate) mod repair;
+pub(crate) mod round;
+pub(crate) mod upgrade;
+
+use crate::lock::driver::Driver;
+use crate::lock::waiting::waiters::QueueEntry;
+use crate::runtime::clock;
+use crate::wire::request::{Request, Subject, Ticket};
+use quorlock_protocol::{Moment, NodeSet, Term};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) type Claim = quorlock_protocol::Claim<Upgrade>;
+pub(crate) type Commands = quorlock_protocol::Commands<Upgrade>;
+
+/// An upgrade of a lease, identified by the subject of its round.
+#[derive(Clone)]
+pub(crate) struct Upgrade(pub(crate) Arc<Subject>);
+
+impl PartialEq for Upgrade {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.token == other.0.token
+    }
+}
+
+/// The arguments that are common to all requests that clean up after a claim.
+pub(crate) struct Cleanup {
+    pub(crate) subject: Arc<Subject>,
+    pub(crate) term: Term,
+    /// How long each try waits for an answer.
+    pub(crate) node_timeout: Duration,
+    /// The queue entry of the waiter that started the round; `None` if the waiter has no entry, or does not wait any
+    /// more.
+    pub(crate) queue_entry: Option<QueueEntry>,
+    /// The lease that the round upgrades, if it does.
+    pub(crate) upgraded: Option<Arc<Subject>>,
+}
+
+impl Cleanup {
+    /// Sends the requests of `commands` that delete keys or give keys back. Repeats each request until its node has
+    /// answered, or until `gone_by`, the time at which the last key has expired. Must be called on the runtime.
+    pub(crate) fn run(&self, driver: &Driver, gone_by: Moment, commands: Commands) {
+        let Commands { release, give_back, release_giver, release_both, .. } = commands;
+        for node in release.iter() {
+            self.release(driver, gone_by, node);
+        }
+        for node in give_back.iter() {
+            let request = Request::GiveBack(Arc::clone(&self.subject));
+            driver.deliver(node, request, self.node_timeout, gone_by);
+        }
+        self.release_giver(driver, gone_by, release_giver, release_both);
+        for (Upgrade(subject), node) in commands.release_upgrades {
+            let requests = [&subject, &self.subject];
+            let requests = requests.map(|subject| Request::release(subject, driver.turns()));
+            // An upgrade never shortens the time of a key, so the keys that its GIVE BACK restores may last until
+            // `gone_by`.
+            let gone = gone_by.max(self.term.gone(clock::now()));
+            driver.deliver_in_turn(node, requests, self.node_timeout, gone);
+        }
+    }
+
+    fn release(&self, driver: &Driver, gone_by: Moment, node: usize) {
+        let subject = Arc::clone(&self.subject);
+        let turns = driver.turns();
+        let entry = self.queue_entry.clone();
+        let request = move || match entry {
+            Some(entry) if entry.has_gone_on() => {
+                let keys = Arc::clone(&subject.keys);
+                let token = subject.token.clone();
+                Request::release(&Arc::new(Subject::new(keys, token, None)), turns)
+            }
+            entry => Request::release_queued(&subject, ticket(entry.as_ref(), node), turns),
+        };
+        driver.deliver_made(node, request, self.node_timeout, gone_by);
+    }
+
+    /// Releases the keys that the giver may still have on the nodes in `alone` and in `both`. On the nodes in `both`,
+    /// first releases the keys of this claim.
+    fn release_giver(&self, driver: &Driver, gone_by: Moment, alone: NodeSet, both: NodeSet) {
+        let Some(given) = &self.subject.giver else { return };
+        if alone.is_empty() && both.is_empty() {
+            return;
+        }
+        // An upgraded lease may have been released so that its keys stay for a time: its subject says so.
+        let giver = self.upgraded.clone().unwrap_or_else(|| {
+            let token = (*given.token).clone();
+            Arc::new(Subject::new(self.subject.giver_keys(), token, None))
+        });
+        let giver = Request::release(&giver, driver.turns());
+        let gone = Term { ttl: given.within, ..self.term }.gone(clock::now()).max(gone_by);
+        for node in alone.iter() {
+            driver.deliver(node, giver.clone(), self.node_timeout, gone);
+        }
+        for node in both.iter() {
+            let requests = [Request::release(&self.subject, driver.turns()), giver.clone()];
+            driver.deliver_in_turn(node, requests, self.node_timeout, gone);
+        }
+    }
+}
+
+/// Returns the ticket to send to a node; `None` if the waiter does not queue on that node, or does not wait any more.
+pub(crate) fn ticket(queue_entry: Option<&QueueEntry>, node: usize) -> Option<Ticket> {
+    let is_queued = |entry: &&QueueEntry| entry.nodes.contains(node) && !entry.has_left();
+    queue_entry.filter(is_queued).map(|entry| entry.ticket)
+}

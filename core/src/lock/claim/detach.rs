@@ -1,0 +1,82 @@
+//! Detaching a lease: its holder gives the lease up, and gets a text with which another client can adopt the lease.
+//!
+//! The lease ends for its holder before anyone sees the text, and no repair begins after that. From then on, the token
+//! can only be on nodes that have it already, and on nodes to which a request of the lease is still under way. The text
+//! names the nodes of the second kind. `lease.rs` and `election.rs` call [`detach`].
+
+use crate::error::Result;
+use crate::lock::claim::extend::extend;
+use crate::lock::claim::held::HeldLease;
+use crate::runtime::fork::Owned;
+use quorlock_protocol::Term;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// A lease that its holder has given up, for another client to adopt: see [`Lease::detach`](crate::Lease::detach).
+///
+/// Dropping this value without taking the text releases the lock, because nobody could adopt the lease.
+/// [`release_all`](crate::release_all) also releases the lock if the text was not taken and the [`Lease`](crate::Lease)
+/// still exists.
+#[must_use = "dropping it releases the lock; `into_text` returns the text for the adopter"]
+pub struct Detached {
+    text: String,
+    held: Owned<Arc<HeldLease>>,
+}
+
+impl Detached {
+    /// Returns the text to pass to [`Client::adopt`](crate::Client::adopt): ASCII letters, digits, `-` and `:`. The
+    /// text is a secret: anyone who has the text, and access to the nodes, can adopt the lease.
+    pub fn into_text(mut self) -> String {
+        if let Some(held) = self.held.get() {
+            held.take_text();
+        }
+        std::mem::take(&mut self.text)
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.get() {
+            held.release_untaken();
+        }
+    }
+}
+
+impl fmt::Debug for Detached {
+    /// Omits the text, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detached").finish_non_exhaustive()
+    }
+}
+
+/// Extends the lease for `term`, ends the lease for its holder, and sends the text to `caller`. If the extension fails,
+/// or the caller stops waiting before the lease has ended, the lease does not end.
+pub(crate) async fn detach(
+    held: Arc<HeldLease>,
+    term: Term,
+    mut caller: oneshot::Sender<Result<Detached>>,
+) {
+    let (sender, extended) = oneshot::channel();
+    held.driver().detach(extend(Arc::clone(&held), term, sender));
+    let ready = async {
+        let extended = extended.await;
+        if let Ok(Ok(())) = extended {
+            // Give the nodes time to answer: a node that has not answered a request of the lease may not vote on the
+            // adoption.
+            held.wait_a_moment_until(|state| state.claim.silent().is_empty()).await;
+        }
+        extended
+    };
+    let ready = tokio::select! {
+        biased;
+        () = caller.closed() => return,
+        ready = ready => ready,
+    };
+    // No result means that the extension has panicked. The caller then panics, too.
+    let Ok(extended) = ready else { return };
+    let detached = extended.and_then(|()| held.detach(term.ttl));
+    let detached = detached.map(|text| Detached { text, held: Owned::new(held) });
+    // Sending fails if the caller is gone. Dropping the result then releases the lock.
+    let _ = caller.send(detached);
+}

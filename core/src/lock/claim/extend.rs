@@ -1,0 +1,195 @@
+//! Sends EXTEND: one request to all nodes, for one lease or for many.
+//!
+//! The protocol decides whether an extension is confirmed; `held/extension.rs` records the decision. The renewer sends
+//! batches for automatic extension, `Lease::extend` extends one lease at a time, and `repair.rs` sends verifications.
+
+use crate::error::Result;
+use crate::lock::claim::heal::send_heal;
+use crate::lock::claim::held::extension::PendingExtension;
+use crate::lock::claim::held::{HeldLease, answer_caller};
+use crate::lock::driver::Driver;
+use crate::node::fanout::FanOut;
+use crate::runtime::clock;
+use crate::runtime::random;
+use crate::runtime::timer::{sleep, timeout};
+use crate::wire::answer::{Answered, about, answer};
+use crate::wire::request::Request;
+use quorlock_protocol::{Answer, Extended, Loss, Next, Term, Waiting};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// The extensions of one or more leases of a client. They share one EXTEND to each node.
+pub(crate) struct ExtensionBatch {
+    driver: Arc<Driver>,
+    items: Vec<PendingExtension>,
+    fan_out: FanOut,
+    answers: Vec<Option<Answered>>,
+    /// For each item, whether it is decided.
+    is_decided: Vec<bool>,
+    decided: Vec<(usize, Arc<HeldLease>, Extended)>,
+    /// Whether any node has answered that it lacks a key.
+    some_missing: bool,
+}
+
+impl ExtensionBatch {
+    /// Sends EXTEND to all nodes. All items must belong to the same client and have the same ttl: the ttl determines
+    /// how long the request waits for answers.
+    ///
+    /// # Panics
+    ///
+    /// If `items` is empty.
+    pub(crate) fn start(items: Vec<PendingExtension>) -> Self {
+        let driver = Arc::clone(items[0].lease.driver());
+        let ttl = |item: &PendingExtension| item.lease.grant.term.ttl;
+        debug_assert!(items.iter().all(|item| ttl(item) == ttl(&items[0])));
+        let locks = items
+            .iter()
+            .map(|PendingExtension { lease, extension, .. }| lease.extend_target(extension));
+        let request = Request::Extend(locks.collect());
+        #[cfg(test)]
+        crate::lock::steps::sending(
+            &request,
+            items.iter().map(|PendingExtension { lease, extension, sent, .. }| {
+                (&*lease.grant.subject, *sent, extension.term())
+            }),
+        );
+        let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
+        let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
+        Self {
+            fan_out: driver.broadcast(request, began, patience),
+            answers: vec![None; driver.nodes.len()],
+            is_decided: vec![false; items.len()],
+            decided: Vec::new(),
+            some_missing: false,
+            driver,
+            items,
+        }
+    }
+
+    /// Waits for one node's answer and records it for each item. Returns `false` once all answers have
+    /// arrived or timed out.
+    pub(crate) async fn step(&mut self) -> bool {
+        let Some((node, answered)) = self.fan_out.next().await else { return false };
+        self.answers[node] = Some(answered.clone());
+        for position in 0..self.items.len() {
+            let answer = answer(&about(&answered, position));
+            self.some_missing |= answer == Answer::No;
+            // Once an extension is decided, only the answer that a key is missing matters: that key is repaired.
+            if self.is_decided[position] && answer != Answer::No {
+                continue;
+            }
+            let PendingExtension { lease, extension, sent, .. } = &mut self.items[position];
+            let extended = lease.record_answer(extension, node, answer);
+            #[cfg(test)]
+            crate::lock::steps::answered(
+                &lease.grant.subject,
+                (*sent, extension.term()),
+                (node, answer),
+                extended,
+                lease.state().claim.lease().end(),
+            );
+            let Some(extended) = extended else { continue };
+            if !std::mem::replace(&mut self.is_decided[position], true) {
+                let lease = Arc::clone(lease);
+                let sent = *sent;
+                let failure_reports = match extended {
+                    Extended::Confirmed => Vec::new(),
+                    _ => self.driver.reports(&self.answers(position)),
+                };
+                lease.record_decision(extended, sent, failure_reports);
+                self.decided.push((position, lease, extended));
+            }
+        }
+        if self.some_missing {
+            self.repair_missing();
+        }
+        true
+    }
+
+    /// Starts repairs of the nodes that lack the keys of a lease whose extension is confirmed.
+    fn repair_missing(&mut self) {
+        let mut batches = vec![Vec::new(); self.driver.nodes.len()];
+        for PendingExtension { lease, extension, .. } in &mut self.items {
+            let nodes = extension.take_missing();
+            if let Some(ttl) = lease.begin_repair(nodes) {
+                nodes.iter().for_each(|node| batches[node].push((Arc::clone(lease), ttl)));
+            }
+        }
+        let batches = batches.into_iter().enumerate().filter(|(_, leases)| !leases.is_empty());
+        for (node, leases) in batches {
+            let repair = send_heal(Arc::clone(&self.driver), node, leases);
+            self.driver.detach(async move {
+                repair.await;
+            });
+        }
+    }
+
+    /// Returns the items decided since the last call: position, lease and decision.
+    pub(crate) fn take_decided(&mut self) -> Vec<(usize, Arc<HeldLease>, Extended)> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// Returns the nodes' answers so far for the item at this position.
+    pub(crate) fn answers(&self, position: usize) -> Vec<Option<Answered>> {
+        let about = |answered: &Option<Answered>| answered.as_ref().map(|a| about(a, position));
+        self.answers.iter().map(about).collect()
+    }
+}
+
+/// Extends a lease once for a caller, and retries for `connect_timeout` while too few nodes
+/// confirm. Sends the result to `caller`.
+pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::Sender<Result<()>>) {
+    let mut caller = Some(caller);
+    let driver = lease.driver();
+    let delay = driver.options.retry_delay;
+    let patience = driver.options.connect_timeout;
+    let mut waiting = Waiting::new(clock::now(), None, patience, delay);
+    loop {
+        let (sent, item) = loop {
+            lease.wait_for_upgrade().await;
+            let sent = clock::now();
+            match lease.begin_manual_extension(sent, term) {
+                Some(item) => break (sent, item),
+                None if !lease.is_valid(sent) => {
+                    return answer_caller(&mut caller, Err(lease.lost_error()));
+                }
+                // An upgrade has begun after the wait, so wait again.
+                None => {}
+            }
+        };
+        let mut extending = ExtensionBatch::start(vec![item]);
+        let mut extended = Extended::Undecided;
+        while extending.step().await {
+            if let Some((_, _, decided)) = extending.take_decided().pop() {
+                extended = decided;
+                break;
+            }
+        }
+        let result = match extended {
+            Extended::Confirmed => Ok(()),
+            Extended::Lost => Err(lease.lost_error()),
+            Extended::Undecided => {
+                let now = clock::now();
+                match waiting.after(now, sent, Loss::NoQuorum, random::random()) {
+                    Next::GiveUp => {
+                        // Collects more answers, so that the error reports the nodes that are up.
+                        let others = async { while extending.step().await {} };
+                        let _ = timeout(delay.longest, others).await;
+                        let resources = &lease.grant.resources;
+                        let answers = extending.answers(0);
+                        Err(driver.no_quorum(resources, &answers, lease.node_timeout()))
+                    }
+                    Next::TryAt(moment) => {
+                        sleep(moment.since(now)).await;
+                        continue;
+                    }
+                }
+            }
+        };
+        answer_caller(&mut caller, result);
+        // The remaining nodes must get the extension, too; dropping the batch would cancel requests that are
+        // not sent yet.
+        while extending.step().await {}
+        return;
+    }
+}

@@ -1,0 +1,104 @@
+//! Sends HEAL, which sets the keys of held leases on a node that lacks the keys.
+//!
+//! `repair.rs` and `extend.rs` call this; they choose the nodes. HEAL never overwrites another holder's key,
+//! and the protocol decides whether the node counts again.
+
+use crate::lock::claim::held::HeldLease;
+use crate::lock::claim::{Cleanup, Commands};
+use crate::lock::driver::Driver;
+use crate::node::exchange::PackedRequest;
+use crate::node::fanout::FanOut;
+use crate::runtime::clock;
+use crate::telemetry::events;
+use crate::wire::answer::may_be_applied_later;
+use crate::wire::reply::Reply;
+use crate::wire::request::Request;
+use quorlock_protocol::Healed;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Sets the keys of these leases on one node, each for the given ttl, unless another client holds the resource on that
+/// node. All leases belong to one client.
+///
+/// Returns whether another client holds any of the resources on the node, or may have held it since the lease was won.
+/// Returns `false` if the node does not answer in time; the next extension or repair tries again.
+pub(crate) async fn send_heal(
+    driver: Arc<Driver>,
+    node: usize,
+    leases: Vec<(Arc<HeldLease>, Duration)>,
+) -> bool {
+    let lock =
+        |(lease, ttl): &(Arc<HeldLease>, Duration)| (lease.subject(), *ttl, lease.grant.fence);
+    let address = driver.nodes[node].address();
+    for (lease, _) in &leases {
+        events::healing(&lease.grant.resources, lease.grant.fence, address);
+    }
+    let request = Request::Heal(leases.iter().map(lock).collect());
+    let timeouts = leases.iter().map(|(lease, _)| lease.grant.term.ttl);
+    let patience = timeouts.map(|ttl| driver.options.node_timeout(ttl)).max().unwrap_or_default();
+    let mut fan_out = driver.fan_out(clock::now(), patience);
+    fan_out.send(&driver.nodes[node], &PackedRequest::from(request));
+    let answered = fan_out.next().await.map(|(_, answered)| answered);
+    let is_open = answered.as_ref().is_none_or(may_be_applied_later);
+    let healed = match answered {
+        Some(Ok(Reply::Healed(healed))) => healed,
+        _ => Vec::new(),
+    };
+    let is_doubtful = healed.iter().any(|healed| *healed != Healed::Clean);
+    for (position, (lease, ttl)) in leases.iter().enumerate() {
+        lease.finish_repair(node, *ttl, healed.get(position).copied(), is_open);
+    }
+    if fan_out.has_late() {
+        driver.detach(wait_for_late(&driver, node, fan_out, leases, patience));
+    }
+    is_doubtful
+}
+
+/// Waits for an answer to HEAL that missed its deadline, and deletes the keys of leases that were released meanwhile.
+/// Ends when the client is closed or dropped.
+///
+/// A frozen node may never answer, so the task holds only weak references to the driver and the leases.
+fn wait_for_late(
+    driver: &Arc<Driver>,
+    node: usize,
+    mut fan_out: FanOut,
+    leases: Vec<(Arc<HeldLease>, Duration)>,
+    patience: Duration,
+) -> impl Future<Output = ()> + Send + use<> {
+    let stop_late = driver.stop_late.clone();
+    let driver = Arc::downgrade(driver);
+    let weak = |(lease, ttl): (Arc<HeldLease>, Duration)| {
+        (Arc::downgrade(&lease), (Arc::clone(&lease.grant), lease.subject()), ttl)
+    };
+    let leases: Vec<_> = leases.into_iter().map(weak).collect();
+    async move {
+        if let Some(Some((_, answered))) = stop_late.run_until_cancelled(fan_out.late()).await {
+            let is_open = may_be_applied_later(&answered);
+            for (lease, (grant, subject), ttl) in leases {
+                if let Some(lease) = lease.upgrade() {
+                    // This repair is too late to count towards the majority: only a HEAL that is
+                    // answered before its deadline counts.
+                    lease.finish_repair(node, ttl, None, is_open);
+                    continue;
+                }
+                // The lease is gone: it was released, it expired after its handle was dropped, or another process has it.
+                let Some(driver) = driver.upgrade() else { return };
+                if grant.is_kept.load(Ordering::Acquire) {
+                    continue;
+                }
+                let gone_by = grant.key_gone_by(ttl);
+                let release = [node].into_iter().collect();
+                let cleanup = Cleanup {
+                    subject,
+                    term: grant.term,
+                    node_timeout: patience,
+                    queue_entry: None,
+                    upgraded: None,
+                };
+                cleanup.run(&driver, gone_by, Commands { release, ..Commands::default() });
+            }
+        }
+    }
+}

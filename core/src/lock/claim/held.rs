@@ -1,0 +1,441 @@
+//! A lease in the process that holds it: the state that its handle shares with background tasks.
+//!
+//! `held/extension.rs` implements the extension and repair of the lease, and `held/ending.rs` its loss and release. The
+//! protocol's `Lease` decides whether the lease is valid; the code here protects that state with a mutex and acts on
+//! the decisions. The mutex must not be held across an `await` or while a watcher runs. Acquires create [`HeldLease`]s;
+//! the renewer, the round's late votes and the public `Lease` use them.
+
+mod ending;
+pub(crate) mod extension;
+
+use crate::config::mode::{Mode, Modes};
+use crate::config::resources::Resources;
+use crate::error::duration::HumanDuration;
+use crate::error::{Error, ErrorCode, NodeReport, Result};
+use crate::lock::claim::{Claim, Cleanup, Commands, Upgrade};
+use crate::lock::driver::Driver;
+use crate::lock::lease::owner::Owner;
+use crate::lock::lease::watcher::Watcher;
+use crate::lock::waiting::permits::Reserved;
+use crate::runtime::clock;
+use crate::runtime::mutex::{Mutex, MutexGuard};
+use crate::runtime::timer::{sleep, timeout};
+use crate::wire::keys::Keys;
+use crate::wire::request::{Request, Subject};
+use once_cell::race::OnceBox;
+use quorlock_protocol::{Ended, Event, Moment, NodeSet, Term, Upkeep};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// The error text for a lease that cannot be handed over or downgraded because an upgrade of the lease is under way.
+/// The requests of both operations would change the same keys, in an uncertain order.
+const UPGRADING: &str = "it is being upgraded";
+
+/// The error text for a lease that cannot be handed over or upgraded because it was resumed or kept.
+const KEPT: &str = "other processes may have it too, by the text of `keep`";
+
+/// The result of a won round. Does not change while the lease is held.
+pub(crate) struct Grant {
+    pub(crate) resources: Resources,
+    pub(crate) modes: Modes,
+    /// The slots of this lease, which other rounds of the client do not try; `None` for locks.
+    pub(crate) permits: Option<Box<Reserved>>,
+    pub(crate) subject: Arc<Subject>,
+    pub(crate) fence: u64,
+    pub(crate) term: Term,
+    /// When the first ACQUIRE was sent. `max_hold` counts from this moment.
+    pub(crate) sent: Moment,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) auto_extend: bool,
+    /// How long the nodes keep the keys after a release, unless the release says otherwise.
+    pub(crate) keep: Option<Duration>,
+    /// Whether the lease was resumed from a text. If so, nothing may repair it: see `protocol::Lease::resume`.
+    pub(crate) is_resumed: bool,
+    /// The thread or task that called the acquire, if known.
+    pub(crate) owner: Option<Owner>,
+    /// Whether nobody can use the lease any more. For tasks that outlive the [`HeldLease`].
+    pub(crate) is_deleted: AtomicBool,
+    /// Whether another process may resume the lease, after this one has forgotten it.
+    pub(crate) is_kept: AtomicBool,
+}
+
+/// A lease and its state. Shared by its handle, the renewer and the tasks that extend, repair or release it.
+pub(crate) struct HeldLease {
+    pub(crate) grant: Arc<Grant>,
+    driver: Arc<Driver>,
+    state: Mutex<LeaseState>,
+    /// Notified when the claim has changed. Empty until a task waits for a change.
+    changed: OnceBox<Notify>,
+}
+
+/// The mutable state of a lease, behind [`HeldLease::state`].
+pub(crate) struct LeaseState {
+    pub(crate) claim: Claim,
+    /// The keys and the token for the next requests: the subject of the grant, unless the lease was downgraded.
+    subject: Arc<Subject>,
+    /// The owner of the block at whose end the lease is released; `None` if there is no such block. Boxed, to save
+    /// memory in leases without a block.
+    block: Option<Box<Owner>>,
+    /// The schedule of automatic extensions; `None` if the lease is not renewed.
+    upkeep: Option<Upkeep>,
+    /// When the automatic extension under way was sent; `None` if there is none.
+    renewal_sent: Option<Moment>,
+    /// Each node's outcome in the last extension; empty if that extension was confirmed.
+    failure_reports: Vec<NodeReport>,
+    /// Notified when the lease ends.
+    watchers: Vec<Watcher>,
+    /// Whether the end is recorded in statistics and events.
+    end_recorded: bool,
+    /// Whether the holder gave the lease up without a release: see [`HeldLease::abandon`] and [`HeldLease::let_go`].
+    is_dropped: bool,
+    /// Whether the lease was detached, and nobody has taken the text yet.
+    has_untaken_text: bool,
+}
+
+impl Grant {
+    /// Returns the name of the holder; empty if it has none.
+    pub(crate) fn holder(&self) -> &str {
+        self.subject.token.holder().unwrap_or_default()
+    }
+
+    /// Returns the time by which each key that was set with this `ttl` before now has expired on the nodes.
+    pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
+        Term { ttl, ..self.term }.gone(clock::now())
+    }
+}
+
+impl LeaseState {
+    /// Returns when the renewer must handle the lease next: to extend it or, at the validity end, to report
+    /// its loss.
+    pub(crate) fn wake(&self) -> Moment {
+        let upkeep = self
+            .upkeep
+            .filter(|_| self.renewal_sent.is_none() && !self.claim.lease().is_upgrading());
+        upkeep.and_then(|upkeep| upkeep.due(self.claim.lease())).unwrap_or(self.claim.lease().end())
+    }
+
+    /// Returns the error if the lease is lost; `None` while the lease is valid, or if it was released, detached or
+    /// upgraded in time.
+    pub(crate) fn loss(&self, held: &HeldLease, now: Moment) -> Option<Error> {
+        let given_up = [Ended::Released, Ended::Detached, Ended::Upgraded];
+        let ended = self.claim.lease().ended(now).filter(|ended| !given_up.contains(ended));
+        ended.map(|ended| held.end_error(self, now, ended))
+    }
+}
+
+impl HeldLease {
+    /// Creates the lease of a claim that was won or resumed, and counts the lease as held.
+    pub(crate) fn new(driver: &Arc<Driver>, grant: Grant, claim: Claim) -> Arc<Self> {
+        let state = LeaseState {
+            claim,
+            subject: Arc::clone(&grant.subject),
+            block: None,
+            upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
+            renewal_sent: None,
+            failure_reports: Vec::new(),
+            watchers: Vec::new(),
+            end_recorded: false,
+            is_dropped: false,
+            has_untaken_text: false,
+        };
+        driver.totals.held.up();
+        let driver = Arc::clone(driver);
+        let grant = Arc::new(grant);
+        let state = Mutex::new(state);
+        Arc::new(Self { driver, grant, state, changed: OnceBox::new() })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
+        self.state.lock()
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// Returns the Redis Cluster slot of the first key. On a Redis Cluster, all keys of the lease are in this slot.
+    pub(crate) fn slot(&self) -> u16 {
+        self.grant.subject.keys.first().map_or(0, Keys::slot)
+    }
+
+    /// Passes an event of the round to the claim, and sends the requests that the claim commands to delete keys or give
+    /// keys back. Returns the other commands.
+    pub(crate) fn handle(&self, event: Event) -> Commands {
+        let commands = self.state().claim.handle(clock::now(), event);
+        #[cfg(test)]
+        crate::lock::steps::handled(&self.grant.subject, event, &commands);
+        let rest =
+            Commands { raise: commands.raise, outcome: commands.outcome, ..Commands::default() };
+        self.clean(commands);
+        rest
+    }
+
+    /// Sends the requests of `commands` that delete keys or give keys back, and wakes the tasks that wait for a change
+    /// of the claim.
+    pub(crate) fn clean(&self, commands: Commands) {
+        if commands != Commands::default() {
+            let (subject, gone_by) = {
+                let state = self.state();
+                (Arc::clone(&state.subject), state.claim.gone_by())
+            };
+            let term = self.grant.term;
+            let node_timeout = self.node_timeout();
+            let cleanup =
+                Cleanup { subject, term, node_timeout, queue_entry: None, upgraded: None };
+            cleanup.run(&self.driver, gone_by, commands);
+        }
+        if self.is_deleted() {
+            self.grant.is_deleted.store(true, Ordering::Release);
+        }
+        if let Some(waiting) = self.changed.get() {
+            waiting.notify_waiters();
+        }
+    }
+
+    /// How long a request of this lease waits for a node.
+    pub(crate) fn node_timeout(&self) -> Duration {
+        self.driver.options.node_timeout(self.grant.term.ttl)
+    }
+
+    /// Waits until the state of the lease meets a condition.
+    async fn wait_until(&self, is_met: impl Fn(&LeaseState) -> bool) {
+        while !is_met(&self.state()) {
+            // Registered before the state is read again, so that no notification is missed.
+            let changed = self.changed.get_or_init(Box::default).notified();
+            if is_met(&self.state()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the state of the lease meets a condition, but at most `node_timeout`.
+    pub(crate) async fn wait_a_moment_until(&self, is_met: impl Fn(&LeaseState) -> bool) {
+        let _ = timeout(self.node_timeout(), self.wait_until(is_met)).await;
+    }
+
+    pub(crate) fn is_upgrading(&self) -> bool {
+        self.state().claim.lease().is_upgrading()
+    }
+
+    /// Waits until no upgrade of the lease is under way.
+    pub(crate) async fn wait_for_upgrade(&self) {
+        self.wait_until(|state| !state.claim.lease().is_upgrading()).await;
+    }
+
+    /// Waits for `pause`, but stops early if the lease is released or the client is closed. Returns whether the lease
+    /// is then still valid and the client open.
+    pub(crate) async fn is_held_after(&self, pause: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.driver.closing.cancelled() => false,
+            () = self.wait_until(|state| state.claim.lease().is_released()) => false,
+            () = sleep(pause) => self.is_valid(clock::now()),
+        }
+    }
+
+    /// Returns the keys and the token that the next request for this lease must name.
+    pub(crate) fn subject(&self) -> Arc<Subject> {
+        Arc::clone(&self.state().subject)
+    }
+
+    /// The modes of the resources.
+    pub(crate) fn modes(&self) -> Modes {
+        let all_shared = self.state().subject.keys.iter().all(Keys::is_shared);
+        if all_shared { Modes::All(Mode::Shared) } else { self.grant.modes.clone() }
+    }
+
+    /// Returns the error for this lease, which ended for the reason `ended`. `state` is the lease's state.
+    pub(crate) fn end_error(&self, state: &LeaseState, now: Moment, ended: Ended) -> Error {
+        let ago = HumanDuration(now.since(state.claim.lease().end()));
+        let why = match ended {
+            Ended::Expired | Ended::AtLimit if state.is_dropped => {
+                format!("ended {ago} ago: it was dropped without being released")
+            }
+            Ended::Expired => format!("ended {ago} ago, without being extended in time"),
+            Ended::AtLimit => {
+                let limit = self
+                    .grant
+                    .max_hold
+                    .map_or_else(String::new, |limit| HumanDuration(limit).to_string());
+                format!("ended {ago} ago: it may be held for {limit} at most")
+            }
+            Ended::Taken => {
+                "was lost: a majority of the nodes does not hold it any more".to_owned()
+            }
+            Ended::ClientClosed => "ended when its client was closed".to_owned(),
+            Ended::Released => "was released".to_owned(),
+            Ended::Detached => "was detached, for another client to adopt it".to_owned(),
+            Ended::Upgraded => "was upgraded: use the new lease".to_owned(),
+        };
+        let resources = &self.grant.resources;
+        let error = Error::new(ErrorCode::LeaseLost, format!("the lease of {resources} {why}"))
+            .about(resources);
+        match ended {
+            Ended::Expired | Ended::Taken => error.with_nodes(state.failure_reports.clone()),
+            _ => error,
+        }
+    }
+
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
+        self.state().claim.lease().is_valid(now)
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.state().claim.lease().is_released()
+    }
+
+    /// Returns when the last key of this lease has expired on the nodes.
+    pub(crate) fn gone_by(&self) -> Moment {
+        self.state().claim.gone_by()
+    }
+
+    /// Whether nobody can use the lease any more.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.state().claim.is_deleted()
+    }
+
+    pub(crate) fn is_detached(&self) -> bool {
+        self.state().claim.lease().ended(clock::now()) == Some(Ended::Detached)
+    }
+
+    /// Returns an error if something else may use the lease, and would not notice a hand-over: another process that has
+    /// a text of `Client::keep`, or an upgrade.
+    pub(crate) fn check_sole(&self) -> crate::error::Result<()> {
+        if self.grant.is_resumed || self.is_dropped() {
+            return Err(self.not_sole_error(KEPT));
+        }
+        if self.is_upgrading() { Err(self.not_sole_error(UPGRADING)) } else { Ok(()) }
+    }
+
+    fn not_sole_error(&self, mistake: &str) -> Error {
+        let resources = &self.grant.resources;
+        let message = format!("the lease of {resources} cannot be handed over: {mistake}");
+        Error::config(message).about(resources)
+    }
+
+    /// See [`Lease::enter_block`](crate::Lease::enter_block).
+    pub(crate) fn enter_block(&self, owner: Option<Owner>) {
+        if let Some(owner) = owner.or(self.grant.owner) {
+            // A lease is in one block only, so the first owner counts.
+            self.state().block.get_or_insert_with(|| Box::new(owner));
+        }
+    }
+
+    /// Whether the lease is shared, and released only when a block of this owner ends.
+    pub(crate) fn is_shared_in_block_of(&self, owner: Owner) -> bool {
+        let state = self.state();
+        state.block.as_deref() == Some(&owner) && state.subject.is_shared()
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.state().is_dropped
+    }
+
+    /// Makes the lease shared, from now on. Returns whether any of its resources was exclusive before; an error if the
+    /// lease has ended or cannot be downgraded.
+    pub(crate) fn begin_downgrade(&self) -> Result<bool> {
+        let mut state = self.state();
+        let now = clock::now();
+        if let Some(ended) = state.claim.lease().ended(now) {
+            return Err(self.end_error(&state, now, ended));
+        }
+        if state.subject.permit().is_some() {
+            let resources = &self.grant.resources;
+            let message = format!(
+                "the lease of {resources} cannot be downgraded: it is a permit of a semaphore"
+            );
+            return Err(Error::config(message).about(resources));
+        }
+        if state.claim.lease().is_upgrading() {
+            let resources = &self.grant.resources;
+            let message = format!("the lease of {resources} cannot be downgraded: {UPGRADING}");
+            return Err(Error::config(message).about(resources));
+        }
+        let is_changed = !state.subject.keys.iter().all(Keys::is_shared);
+        if is_changed {
+            state.subject = Arc::new(state.subject.downgraded());
+            #[cfg(test)]
+            crate::lock::steps::downgraded(&state.subject);
+        }
+        Ok(is_changed)
+    }
+
+    /// Stops extending and repairing the lease until [`HeldLease::end_upgrade`].
+    pub(crate) fn begin_upgrade(&self) -> Result<()> {
+        let mut state = self.state();
+        let now = clock::now();
+        let resources = &self.grant.resources;
+        let mistake = if !state.subject.keys.iter().any(Keys::is_shared) {
+            "it is exclusive already"
+        } else if state.claim.lease().is_upgrading() {
+            "it is being upgraded already"
+        } else if self.grant.is_resumed || state.is_dropped {
+            KEPT
+        } else if state.claim.begin_upgrade(now, self.node_timeout()) {
+            #[cfg(test)]
+            crate::lock::steps::upgrading(&state.subject, state.claim.lease().end());
+            return Ok(());
+        } else {
+            let ended = state.claim.lease().ended(now).unwrap_or(Ended::Expired);
+            return Err(self.end_error(&state, now, ended));
+        };
+        let message = format!("the lease of {resources} cannot be upgraded: {mistake}");
+        Err(Error::config(message).about(resources))
+    }
+
+    /// Sends GIVE BACK to these nodes for an upgrade of this lease. Repeats the request until the node has answered or
+    /// nobody can use the lease any more, but not after `gone_by`, the time at which the last key has expired. Must be
+    /// called on the runtime.
+    pub(crate) fn give_back(
+        self: &Arc<Self>,
+        upgrade: &Arc<Subject>,
+        nodes: NodeSet,
+        gone_by: Moment,
+    ) {
+        let upgrade = Upgrade(Arc::clone(upgrade));
+        let commands = self.state().claim.gives_back(&upgrade, nodes);
+        if commands != Commands::default() {
+            return self.clean(commands);
+        }
+        for node in nodes.iter() {
+            let held = Arc::clone(self);
+            let upgrade = upgrade.clone();
+            self.driver.detach(async move { held.give_back_to(node, &upgrade, gone_by).await });
+        }
+    }
+
+    async fn give_back_to(&self, node: usize, upgrade: &Upgrade, gone_by: Moment) {
+        let request = Request::GiveBack(Arc::clone(&upgrade.0));
+        let closing = &self.driver.closing;
+        let delivered =
+            self.driver.nodes[node].deliver(request, self.node_timeout(), gone_by, closing);
+        let answered = tokio::select! {
+            biased;
+            // The release of the lease also releases the keys that GIVE BACK may restore on this node.
+            () = self.wait_until(|state| state.claim.is_deleted()) => return,
+            answered = delivered => answered,
+        };
+        if answered.is_some() {
+            self.state().claim.gave_back(clock::now(), upgrade, node);
+            self.clean(Commands::default());
+        }
+    }
+
+    /// Returns the error for this lease. Called when the caller has just noticed that the lease has ended.
+    pub(crate) fn lost_error(&self) -> Error {
+        let state = self.state();
+        let now = clock::now();
+        self.end_error(&state, now, state.claim.lease().ended(now).unwrap_or(Ended::Expired))
+    }
+}
+
+/// Sends `result` to the caller, unless it was sent before.
+pub(crate) fn answer_caller<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
+    if let Some(caller) = caller.take() {
+        // Fails only if the caller has stopped waiting.
+        let _ = caller.send(result);
+    }
+}

@@ -1,0 +1,173 @@
+//! How a held lease is extended and repaired: what to send, and what the answers change.
+//!
+//! The protocol decides when an extension is due and whether it is confirmed. This file sends nothing: `extend.rs`,
+//! `heal.rs` and `renewer.rs` send the requests and pass the answers to these methods.
+
+use super::HeldLease;
+use crate::error::NodeReport;
+use crate::runtime::clock;
+use crate::telemetry::events;
+use crate::wire::request::Subject;
+use quorlock_protocol::{Answer, Extended, Extension, Healed, Moment, NodeSet, Term};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// An extension that the protocol has begun and that is not sent yet.
+pub(crate) struct PendingExtension {
+    pub(crate) lease: Arc<HeldLease>,
+    pub(crate) extension: Extension,
+    pub(crate) sent: Moment,
+    /// The time limit for each node's answer.
+    pub(crate) patience: Duration,
+}
+
+/// The renewer's next step for a lease.
+pub(crate) enum RenewalStep {
+    /// The lease has ended: stop renewing it.
+    Ended,
+    /// Nothing is due before this moment.
+    Wait(Moment),
+    /// Begin a renewal. The next step is due at this moment, the validity end, unless the renewal sets another time.
+    Renew(Moment),
+}
+
+impl HeldLease {
+    /// Begins a verification: an EXTEND that checks which nodes hold the key and does not move the validity
+    /// end. `None` if the lease has ended, or is being upgraded.
+    pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<PendingExtension> {
+        let now = clock::now();
+        let asked = self.state().claim.verify(now, self.node_timeout());
+        self.pending(now, asked)
+    }
+
+    /// Returns the arguments of EXTEND: the lease's keys and token, and the new ttl.
+    pub(crate) fn extend_target(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
+        (self.subject(), extension.term().ttl)
+    }
+
+    /// Returns the next step for the lease, and notifies its watchers if it has ended.
+    pub(crate) fn renewal_step(&self, now: Moment) -> RenewalStep {
+        let state = self.state();
+        if state.claim.lease().ended(now).is_some() {
+            drop(state);
+            self.notify_watchers(now);
+            return RenewalStep::Ended;
+        }
+        let wake = state.wake();
+        if wake <= now {
+            RenewalStep::Renew(state.claim.lease().end())
+        } else {
+            RenewalStep::Wait(wake)
+        }
+    }
+
+    /// Begins an automatic extension; `None` if the lease has ended or is being upgraded, or if no extension is due
+    /// now.
+    pub(crate) fn begin_renewal(self: &Arc<Self>, now: Moment) -> Option<PendingExtension> {
+        let mut state = self.state();
+        let term = state.upkeep.filter(|_| state.wake() <= now)?.term();
+        let asked = state.claim.extend(now, term, term.patience());
+        let item = self.pending(now, asked)?;
+        state.renewal_sent = Some(now);
+        Some(item)
+    }
+
+    /// Begins an extension for a caller; `None` if the lease has ended, or is being upgraded.
+    pub(crate) fn begin_manual_extension(
+        self: &Arc<Self>,
+        now: Moment,
+        term: Term,
+    ) -> Option<PendingExtension> {
+        let asked = self.state().claim.extend(now, term, self.node_timeout());
+        self.pending(now, asked)
+    }
+
+    /// Ends an automatic extension. Returns when the renewer must handle the lease next; `None` if the lease is lost.
+    pub(crate) fn finish_renewal(&self, extended: Extended) -> Option<Moment> {
+        let mut state = self.state();
+        let sent = state.renewal_sent.take();
+        if let (Extended::Undecided, Some(sent), Some(upkeep)) = (extended, sent, &mut state.upkeep)
+        {
+            upkeep.undecided(sent);
+        }
+        (extended != Extended::Lost).then(|| state.wake())
+    }
+
+    /// Returns an extension that the protocol has begun, ready to be sent; `None` if the protocol has begun none.
+    fn pending(
+        self: &Arc<Self>,
+        now: Moment,
+        asked: Option<(Extension, Duration)>,
+    ) -> Option<PendingExtension> {
+        let (extension, patience) = asked?;
+        #[cfg(test)]
+        crate::lock::steps::extending(&self.grant.subject, now, extension.term());
+        Some(PendingExtension { lease: Arc::clone(self), extension, sent: now, patience })
+    }
+
+    /// Passes one node's answer to the protocol. Returns the decision if this answer leads to one.
+    pub(crate) fn record_answer(
+        &self,
+        extension: &mut Extension,
+        node: usize,
+        answer: Answer,
+    ) -> Option<Extended> {
+        self.state().claim.extended(clock::now(), extension, node, answer)
+    }
+
+    /// Begins the repair of these nodes. Returns the ttl for HEAL; `None` if the lease has ended, or must not be
+    /// repaired.
+    pub(crate) fn begin_repair(&self, nodes: NodeSet) -> Option<Duration> {
+        if self.grant.is_kept.load(Ordering::Acquire) {
+            return None;
+        }
+        let ttl = self.state().claim.heal(clock::now(), nodes)?;
+        #[cfg(test)]
+        crate::lock::steps::healing(&self.grant.subject);
+        Some(ttl)
+    }
+
+    /// Records a node's answer to a HEAL with this ttl. `healed` is `None` if the node did not answer in time.
+    /// `is_open` is whether the node may still apply the HEAL.
+    pub(crate) fn finish_repair(
+        &self,
+        node: usize,
+        ttl: Duration,
+        healed: Option<Healed>,
+        is_open: bool,
+    ) {
+        let now = clock::now();
+        let commands = self.state().claim.healed(now, (node, ttl), healed, is_open);
+        self.clean(commands);
+    }
+
+    /// Reports a decided extension that was sent at `sent`. `failure_reports` has each node's
+    /// outcome; it is empty if the extension was confirmed.
+    pub(crate) fn record_decision(
+        &self,
+        extended: Extended,
+        sent: Moment,
+        failure_reports: Vec<NodeReport>,
+    ) {
+        let now = clock::now();
+        let totals = &self.driver.totals;
+        let took = now.since(sent);
+        let (had_failures, is_released) = {
+            let mut state = self.state();
+            let before = std::mem::replace(&mut state.failure_reports, failure_reports);
+            (!before.is_empty(), state.claim.lease().is_released())
+        };
+        events::extended(&self.grant.resources, self.grant.fence, extended, took, had_failures);
+        if extended == Extended::Confirmed {
+            totals.extensions.up();
+            totals.extending.add(took);
+            return;
+        }
+        // An extension that fails because of a release is not counted as a failure.
+        if !is_released {
+            totals.extension_failures.up();
+        }
+        self.notify_watchers(now);
+    }
+}

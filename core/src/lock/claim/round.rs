@@ -1,0 +1,478 @@
+//! One round of an acquire: sends ACQUIRE or TRANSFER, then RAISE if it is needed, and counts the votes.
+//!
+//! The protocol's `Claim` decides; this code turns answers into events for the claim, and `claim.rs` sends the requests
+//! that delete keys. A lost round must not leave a key on a node that can be reached, so every running round must be
+//! finished with [`RunningRound::finish`]. `acquire.rs` and `upgrade.rs` are the only callers.
+
+use crate::error::Result;
+use crate::lock::claim::handover::Giver;
+use crate::lock::claim::held::{Grant, HeldLease};
+use crate::lock::claim::repair::repair;
+use crate::lock::claim::{Claim, Cleanup, Commands, ticket};
+use crate::lock::driver::Driver;
+use crate::lock::waiting::subscriber::Notification;
+use crate::lock::waiting::waiters::QueueEntry;
+use crate::node::exchange::{PackedRequest, Peer};
+use crate::node::fanout::{FanOut, Received};
+use crate::runtime::clock;
+use crate::wire::answer::{Answered, Failure, is_counted, vote};
+use crate::wire::keys::Keys;
+use crate::wire::reply::{Elsewhere, Refusal, Reply};
+use crate::wire::request::{Request, Subject};
+use crate::wire::token::Token;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use quorlock_protocol::{Event, Loss, Moment, NodeSet, Origin, Outcome, Term, Turns, Vote};
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// The settings of a round.
+pub(crate) struct RoundOptions<'a> {
+    pub(crate) keys: &'a Arc<[Keys]>,
+    /// The lease that the round takes over with TRANSFER; `None` for a round that sends ACQUIRE.
+    pub(crate) giver: Option<&'a Giver>,
+    /// The lease that the round upgrades; `None` for a round that is not an upgrade.
+    pub(crate) upgraded: Option<Arc<HeldLease>>,
+    pub(crate) term: Term,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) node_timeout: Duration,
+    pub(crate) turns: Turns,
+    /// The waiter's entry for the queues of the nodes that refuse; `None` if the waiter is not registered for
+    /// notifications.
+    pub(crate) queue_entry: Option<QueueEntry>,
+    /// The holder name for the token; empty for none.
+    pub(crate) holder: &'a str,
+}
+
+/// A round under way.
+pub(crate) struct RunningRound {
+    driver: Arc<Driver>,
+    cleanup: Cleanup,
+    pub(crate) sent: Moment,
+    owner: Owner<Arc<HeldLease>>,
+    upgraded: Option<Arc<HeldLease>>,
+    pub(crate) answers: Vec<Option<Answered>>,
+    votes: FanOut,
+    raises: Option<FuturesUnordered<BoxFuture<'static, (usize, Answered)>>>,
+}
+
+/// The owner of a round's claim: the round itself, or the lease `L` once the round is won.
+enum Owner<L> {
+    Round(Claim),
+    Lease(L),
+}
+
+impl RunningRound {
+    /// Sends ACQUIRE with a fresh token to all nodes. If there is a giver, sends TRANSFER instead, to the nodes that
+    /// may vote. Fails only if no random token can be generated.
+    pub(crate) fn start(driver: &Arc<Driver>, options: RoundOptions<'_>) -> Result<Self> {
+        let RoundOptions { keys, giver, upgraded, term, node_timeout, turns, queue_entry, .. } =
+            options;
+        let driver = Arc::clone(driver);
+        let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter));
+        let token = Token::new(options.holder)?;
+        let subject = Subject::new(Arc::clone(keys), token, waiter);
+        let subject =
+            Arc::new(Subject { giver: giver.map(|giver| giver.given.clone()), ..subject });
+        let sent = clock::now();
+        // Must be computed after `sent`: votes of a restarted node count only in rounds that were sent after a certain
+        // moment, and the fence proposals of those rounds must be later than that moment.
+        let proposal = driver.clocks.proposal(clock::now());
+        // A vote after the validity end is of no use.
+        let node_timeout = node_timeout.min(term.end(sent).since(sent));
+        let acquire = |ticket| {
+            let subject = Arc::clone(&subject);
+            let ttl = term.ttl;
+            PackedRequest::from(match giver {
+                None => Request::Acquire { subject, ttl, proposal, ticket, turns },
+                Some(_) => Request::Transfer { subject, ttl, proposal },
+            })
+        };
+        #[cfg(test)]
+        crate::lock::steps::began(&subject, sent, term);
+        let mut votes = driver.fan_out(sent, node_timeout);
+        let everywhere = acquire(None);
+        let is_asked = |node: usize| giver.is_none_or(|giver| giver.voters.contains(node));
+        for node in driver.nodes.iter().filter(|node| is_asked(node.position())) {
+            match ticket(queue_entry.as_ref(), node.position()) {
+                None => votes.send(node, &everywhere),
+                ticket => votes.send(node, &acquire(ticket)),
+            }
+        }
+        let origin = match (giver, &upgraded) {
+            (None, _) => Origin::Acquired,
+            (Some(_), None) => Origin::Adopted,
+            (Some(_), Some(_)) => Origin::Upgraded,
+        };
+        let limit = options.max_hold.map(|max_hold| sent.plus(max_hold));
+        let claim = Claim::new(driver.quorum, origin, sent, term, limit);
+        let claim = match &upgraded {
+            Some(held) => claim.with_keys_until(held.gone_by()),
+            None => claim,
+        };
+        let mut running = Self {
+            votes,
+            raises: None,
+            answers: vec![None; driver.nodes.len()],
+            owner: Owner::Round(claim),
+            cleanup: Cleanup {
+                subject,
+                term,
+                node_timeout,
+                queue_entry,
+                upgraded: upgraded.as_ref().map(|held| held.subject()),
+            },
+            upgraded,
+            sent,
+            driver,
+        };
+        if let Some(giver) = giver {
+            running.leave_out(giver);
+        }
+        Ok(running)
+    }
+
+    /// Records a refusal for each node that may not vote on the adoption.
+    fn leave_out(&mut self, giver: &Giver) {
+        for node in (0..self.answers.len()).filter(|node| !giver.voters.contains(*node)) {
+            let failure = Failure::unreachable(
+                "it had not answered all requests for the lease when that was detached",
+            );
+            self.answers[node] = Some(Err(failure));
+            // The decision may be ignored here: if too few nodes may vote, `decide` returns `NoQuorum` at the end of
+            // the fan-out.
+            let _ = self.handle(Event::Vote { node, vote: Vote::Refused, in_order: true });
+        }
+    }
+
+    /// Runs the round until it is decided. Cancel-safe: a later call continues.
+    pub(crate) async fn decide(&mut self) -> Outcome {
+        while let Some(event) = self.next_event().await {
+            if let Some(outcome) = self.handle(event) {
+                return outcome;
+            }
+        }
+        // Reached only if `leave_out` has left too few nodes. Any other round is decided by its last vote or timeout at
+        // the latest.
+        Outcome::Lost(Loss::NoQuorum)
+    }
+
+    /// Turns the won round into a lease: grants that arrive from now on count for the lease.
+    pub(crate) fn hold(self, grant: Grant) -> (Self, Arc<HeldLease>) {
+        let held = match self.owner {
+            Owner::Round(claim) => HeldLease::new(&self.driver, grant, claim),
+            Owner::Lease(held) => held,
+        };
+        (Self { owner: Owner::Lease(Arc::clone(&held)), upgraded: None, ..self }, held)
+    }
+
+    /// The keys and the token that the requests of this round name.
+    pub(crate) fn subject(&self) -> &Arc<Subject> {
+        &self.cleanup.subject
+    }
+
+    /// Whether the round was lost because connections turned out to be closed, and another round could win at once.
+    pub(crate) fn could_win_again(&self) -> bool {
+        let is_lost = |node: &usize| matches!(&self.answers[*node], Some(Err(failure)) if failure.is_lost_connection());
+        let Owner::Round(claim) = &self.owner else { return false };
+        let lost = (0..self.answers.len()).filter(is_lost).collect();
+        claim.round().is_some_and(|round| round.could_win_again(lost))
+    }
+
+    /// Returns the refusals received so far, each with its node.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
+        self.answers.iter().enumerate().filter_map(|(node, answered)| match answered {
+            Some(Ok(Reply::Held(refusal))) => Some((node, refusal)),
+            _ => None,
+        })
+    }
+
+    /// Handles the votes that arrive after the decision. A grant counts for the lease while the lease is held, and is
+    /// undone otherwise. A background task handles the votes that miss their deadline. If there is a lease, also
+    /// repairs the lease.
+    pub(crate) async fn finish(mut self) {
+        let lease = match &self.owner {
+            Owner::Lease(held) => Some(Arc::clone(held)),
+            Owner::Round(_) => None,
+        };
+        if lease.is_none() {
+            self.handle(Event::Abandon);
+        }
+        let leaves = lease.is_some() && self.subject().permit().is_some();
+        for node in (0..self.answers.len()).filter(|_| leaves) {
+            self.leave_if_refused(node);
+        }
+        while let Some(event) = self.next_event().await {
+            if let Event::Vote { node, .. } = event {
+                if leaves {
+                    self.leave_if_refused(node);
+                }
+                if let (None, Some(answered)) = (&lease, &self.answers[node]) {
+                    pass_on_offer(&self.cleanup, node, answered);
+                }
+            }
+            if lease.as_ref().is_some_and(|lease| lease.is_released()) {
+                self.cancel_unsent();
+            }
+            self.handle(event);
+        }
+        let driver = Arc::clone(&self.driver);
+        if self.votes.has_late() {
+            driver.detach(self.collect_late_votes());
+        }
+        if let Some(lease) = lease {
+            repair(&driver, lease).await;
+        }
+    }
+
+    /// Cancels the requests that still wait for a connection. Otherwise, later requests to the same nodes would wait
+    /// behind them, even while nothing polls the round.
+    pub(crate) fn cancel_unsent(&mut self) {
+        self.votes.cancel_unsent();
+    }
+
+    /// Leaves the queue of a node that refused the permits of a won round. Otherwise, waiters for other slots would
+    /// have to wait for the end of this lease. A waiter for a lock leaves the queue when the lease is released.
+    fn leave_if_refused(&self, node: usize) {
+        if let Some(answered) = &self.answers[node] {
+            leave_if_joined_late(&self.cleanup, &self.driver, node, answered);
+        }
+    }
+
+    /// Handles the votes that arrive after their deadline, until none is left or the client is closed or
+    /// dropped.
+    ///
+    /// A frozen node may never answer, so the task holds only weak references to the driver and the leases.
+    fn collect_late_votes(self) -> impl Future<Output = ()> + Send + use<> {
+        let Self { driver, cleanup, owner, upgraded, mut votes, .. } = self;
+        let stop_late = driver.stop_late.clone();
+        let driver = Arc::downgrade(&driver);
+        let mut owner = match owner {
+            Owner::Round(claim) => Owner::Round(claim),
+            Owner::Lease(held) => Owner::Lease(forget(&held)),
+        };
+        let upgraded = upgraded.map(|held| forget(&held));
+        async move {
+            while let Some(Some((node, answered))) =
+                stop_late.run_until_cancelled(votes.late()).await
+            {
+                let Some(driver) = driver.upgrade() else { return };
+                let event = Event::Late { node, vote: vote(&answered) };
+                match &mut owner {
+                    Owner::Round(claim) => {
+                        let held = upgraded.as_ref().and_then(|(held, _)| held.upgrade());
+                        // Read after the lease itself: it may be dropped as soon as it is deleted.
+                        if let (None, Some((_, grant))) = (&held, &upgraded)
+                            && grant.is_deleted.load(Ordering::Acquire)
+                        {
+                            cleanup.run(&driver, claim.gone_by(), claim.end_giver());
+                        }
+                        let _ = handle(claim, &driver, &cleanup, held.as_ref(), event);
+                    }
+                    Owner::Lease((held, grant)) => match held.upgrade() {
+                        Some(held) => drop(held.handle(event)),
+                        None if grant.is_kept.load(Ordering::Acquire) => {}
+                        None => release_forgotten(&driver, &cleanup, event),
+                    },
+                }
+                leave_if_joined_late(&cleanup, &driver, node, &answered);
+                pass_on_offer(&cleanup, node, &answered);
+            }
+        }
+    }
+
+    /// Waits for the votes that the decision did not need. If the round was won, the grants among these votes count for
+    /// the lease.
+    pub(crate) async fn collect_remaining_votes(&mut self) {
+        while let Some(event) = self.next_event().await {
+            self.handle(event);
+        }
+    }
+
+    /// Releases the giver's keys that GIVE BACK of this round has restored or may still restore. Called when no adopter
+    /// can win the lease any more. Without this release, the keys would stay for the rest of `within` on each node
+    /// where the GIVE BACK arrives after the winner's requests.
+    pub(crate) fn release_given_back(&mut self) {
+        if let Owner::Round(claim) = &mut self.owner {
+            self.cleanup.run(&self.driver, claim.gone_by(), claim.end_giver());
+        }
+    }
+
+    /// Gives back the keys of an upgrade whose round was won. Called when the shared lease has ended meanwhile.
+    pub(crate) fn refuse(&mut self) {
+        if let Owner::Round(claim) = &mut self.owner {
+            let commands = claim.refuse(clock::now());
+            let _ = carry_out(claim, &self.driver, &self.cleanup, self.upgraded.as_ref(), commands);
+            #[cfg(test)]
+            crate::lock::steps::finished(&self.cleanup.subject);
+        }
+    }
+
+    /// Returns a node that already held this round's token before it received the ACQUIRE, and the round's subject.
+    /// Such a node is a duplicate of another node.
+    pub(crate) fn duplicate(&self) -> Option<(usize, Arc<Subject>)> {
+        let is_duplicate = |answer: &Option<Answered>| matches!(answer, Some(Ok(Reply::Own)));
+        let node = self.answers.iter().position(is_duplicate)?;
+        Some((node, Arc::clone(self.subject())))
+    }
+
+    /// Records that the nodes whose votes count are different servers.
+    pub(crate) fn mark_distinct(&self) {
+        for (node, answer) in self.answers.iter().enumerate() {
+            if answer.as_ref().is_some_and(is_counted) {
+                self.driver.identities.proven(node);
+            }
+        }
+    }
+
+    /// Handles the answers that have already arrived, so that an error contains them.
+    pub(crate) fn take_ready_answers(&mut self) {
+        while let Some(Some(event)) = self.next_event().now_or_never() {
+            self.handle(event);
+        }
+    }
+
+    /// Waits for one answer; `None` once every node has answered or timed out.
+    async fn next_event(&mut self) -> Option<Event> {
+        tokio::select! {
+            biased;
+            Some((node, answered)) = async { self.raises.as_mut()?.next().await } => {
+                Some(Event::Raised { node, stored: matches!(answered, Ok(Reply::Yes)) })
+            }
+            Some(Received { node, answered, in_order, .. }) = self.votes.received() => {
+                if let Ok(
+                    Reply::Held(Refusal { clock, .. })
+                    | Reply::NotTransferred(Elsewhere { clock, .. })
+                    | Reply::Granted { clock, .. },
+                ) = answered
+                {
+                    self.driver.clocks.saw(node, clock);
+                }
+                let vote = vote(&answered);
+                if !in_order {
+                    leave_if_joined_late(&self.cleanup, &self.driver, node, &answered);
+                }
+                self.answers[node] = Some(answered);
+                Some(Event::Vote { node, vote, in_order })
+            }
+            else => None,
+        }
+    }
+
+    /// Passes one event to the claim and carries out its commands. Returns the decision if the event leads to one.
+    pub(crate) fn handle(&mut self, event: Event) -> Option<Outcome> {
+        let commands = match &mut self.owner {
+            Owner::Lease(held) => held.handle(event),
+            Owner::Round(claim) => {
+                handle(claim, &self.driver, &self.cleanup, self.upgraded.as_ref(), event)
+            }
+        };
+        if let Some((nodes, fence)) = commands.raise {
+            self.raise(nodes, fence);
+        }
+        commands.outcome
+    }
+
+    fn raise(&mut self, nodes: NodeSet, fence: u64) {
+        let subject = Arc::clone(self.subject());
+        let Cleanup { term, node_timeout, .. } = self.cleanup;
+        let request = Request::Raise { subject, ttl: term.ttl, fence };
+        let raise = |node| {
+            let call = self.driver.call(node, request.clone(), self.sent, node_timeout);
+            async move { (node, call.await) }.boxed()
+        };
+        self.raises.get_or_insert_default().extend(nodes.iter().map(raise));
+    }
+}
+
+/// Passes one event to the claim of a round, and carries out the claim's commands. `upgraded` is the lease that the
+/// round upgrades.
+fn handle(
+    claim: &mut Claim,
+    driver: &Driver,
+    cleanup: &Cleanup,
+    upgraded: Option<&Arc<HeldLease>>,
+    event: Event,
+) -> Commands {
+    if upgraded.is_some_and(|upgraded| upgraded.is_deleted()) {
+        cleanup.run(driver, claim.gone_by(), claim.end_giver());
+    }
+    let commands = claim.handle(clock::now(), event);
+    #[cfg(test)]
+    crate::lock::steps::handled(&cleanup.subject, event, &commands);
+    carry_out(claim, driver, cleanup, upgraded, commands)
+}
+
+/// Carries out the commands that delete keys or give keys back. Returns the other commands.
+fn carry_out(
+    claim: &Claim,
+    driver: &Driver,
+    cleanup: &Cleanup,
+    upgraded: Option<&Arc<HeldLease>>,
+    mut commands: Commands,
+) -> Commands {
+    let gone_by = claim.gone_by();
+    if let Some(upgraded) = upgraded {
+        // The upgraded lease sends GIVE BACK itself, because its renewal waits for the answers.
+        let nodes = std::mem::take(&mut commands.give_back);
+        upgraded.give_back(&cleanup.subject, nodes, gone_by);
+    }
+    let rest = Commands { raise: commands.raise, outcome: commands.outcome, ..Commands::default() };
+    cleanup.run(driver, gone_by, commands);
+    rest
+}
+
+/// Lets a lease go: what is returned does not keep the lease itself, but tells what has become of it.
+fn forget(held: &Arc<HeldLease>) -> (Weak<HeldLease>, Arc<Grant>) {
+    (Arc::downgrade(held), Arc::clone(&held.grant))
+}
+
+/// Handles a late vote for a lease whose [`HeldLease`] and claim do not exist any more.
+fn release_forgotten(driver: &Driver, cleanup: &Cleanup, event: Event) {
+    #[cfg(test)]
+    crate::lock::steps::finished(&cleanup.subject);
+    if let Event::Late { node, vote } = event
+        && Claim::must_release_forgotten(vote)
+    {
+        let release = [node].into_iter().collect();
+        let gone_by = cleanup.term.gone(clock::now());
+        cleanup.run(driver, gone_by, Commands { release, ..Commands::default() });
+    }
+}
+
+/// Tells the waiter which slots a node has offered in a refusal that arrived after the decision.
+fn pass_on_offer(cleanup: &Cleanup, node: usize, answered: &Answered) {
+    if let (Ok(Reply::Held(refusal)), Some(entry)) = (answered, &cleanup.queue_entry)
+        && !refusal.permits.slots.is_empty()
+    {
+        let slots = refusal.permits.slots.clone();
+        // Fails if the acquire has ended.
+        let _ = entry.sender.try_send(Notification::Offered { node, slots });
+    }
+}
+
+/// Handles the answer of a node that may have processed the ACQUIRE after later requests. If the node refused, the
+/// ACQUIRE may have put the waiter back into a queue that the waiter had left, so the waiter leaves again.
+fn leave_if_joined_late(cleanup: &Cleanup, driver: &Driver, node: usize, answered: &Answered) {
+    let Cleanup { subject, node_timeout, queue_entry, .. } = cleanup;
+    if !has_refused(answered) || !queue_entry.as_ref().is_some_and(QueueEntry::has_left) {
+        return;
+    }
+    // The RELEASE has a fresh token, so that it deletes no key: the round's lease may be held, and HEAL may have set
+    // its key on this node since.
+    let Ok(token) = Token::new("") else { return };
+    let subject = Subject::new(Arc::clone(&subject.keys), token, subject.waiter.clone());
+    let request = Request::release(&Arc::new(subject), driver.turns());
+    driver.deliver(node, request, *node_timeout, clock::now().plus(driver.turns().memory));
+}
+
+/// Whether the node has refused because others hold the resource. The waiter is then in the node's queue. The vote of a
+/// guarded node does not count, but the waiter may be in that node's queue, too.
+fn has_refused(answered: &Answered) -> bool {
+    match answered {
+        Ok(Reply::Uncounted(reply, _)) => matches!(**reply, Reply::Held(_)),
+        answered => matches!(answered, Ok(Reply::Held(_))),
+    }
+}

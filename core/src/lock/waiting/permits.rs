@@ -1,0 +1,319 @@
+//! Tracks which permits of semaphores a client has, and chooses the permits that it tries next.
+//!
+//! The protocol's `Slots` decides; this module shares one `Slots` for each semaphore among the acquires and leases of a
+//! client. Nothing here decides who holds a permit. `acquire.rs` chooses with [`PermitChoice`]; the lease of a won
+//! round keeps the [`Reserved`] slots until it ends.
+
+use crate::config::permits::MAX_PERMITS;
+use crate::config::resources::Resources;
+use crate::runtime::mutex::{Mutex, MutexGuard};
+use crate::runtime::random;
+use crate::telemetry::events;
+use crate::wire::answer::Answered;
+use crate::wire::keys::Keys;
+use crate::wire::reply::{Refusal, Reply};
+use crate::wire::request::Subject;
+use quorlock_protocol::{Quorum, Slots, promising};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// When a client remembers this many semaphores, it forgets those that it does not use before it adds another one.
+const REMEMBERED: usize = 1_000;
+
+/// The largest number of consecutive rounds that an acquire starts early because nodes reported free slots.
+const AT_ONCE: u32 = 16;
+
+/// The semaphores that a client has used.
+#[derive(Default)]
+pub(crate) struct Semaphores {
+    by_index: Mutex<HashMap<String, Arc<SemaphoreSlots>>>,
+}
+
+/// What a client knows of one semaphore.
+#[derive(Default)]
+pub(crate) struct SemaphoreSlots {
+    slots: Mutex<Slots>,
+    /// The largest limit of another client that was logged so far; zero if none was.
+    other_limit: Mutex<u32>,
+}
+
+impl Semaphores {
+    /// Returns the semaphore with this index key.
+    fn get(&self, index: &str) -> Arc<SemaphoreSlots> {
+        let mut all = self.by_index.lock();
+        if let Some(semaphore) = all.get(index) {
+            return Arc::clone(semaphore);
+        }
+        if all.len() >= REMEMBERED {
+            all.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        }
+        Arc::clone(all.entry(index.to_owned()).or_default())
+    }
+
+    /// Reserves the slots of an adopted lease; `None` if the lease has no permits.
+    pub(crate) fn reserve(&self, subject: &Subject) -> Option<Reserved> {
+        let semaphore = self.get(subject.permit()?.index);
+        let slots = subject.slots();
+        semaphore.slots().take(&slots);
+        Some(Reserved { semaphore, slots: Mutex::new(slots) })
+    }
+}
+
+impl SemaphoreSlots {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock()
+    }
+
+    /// Logs a warning if another client uses a larger limit. `known` is the number of slots that a node knows; a number
+    /// is logged only if it is larger than all numbers logged before.
+    fn check_limit(&self, resource: &Resources, limit: u32, known: u32) {
+        let is_new = {
+            let mut other = self.other_limit.lock();
+            let is_new = known > limit.max(*other);
+            *other = if is_new { known } else { *other };
+            is_new
+        };
+        if is_new {
+            events::limits_differ(resource, limit, known);
+        }
+    }
+}
+
+/// Slots that a round or a lease of this client uses, so that the client's other rounds do not try them. Dropping this
+/// value gives the slots back.
+pub(crate) struct Reserved {
+    semaphore: Arc<SemaphoreSlots>,
+    /// Empty once the slots were given back.
+    slots: Mutex<Vec<u32>>,
+}
+
+impl Reserved {
+    /// Gives the slots back. `are_free` is whether this client has released the slots on the nodes, so that its other
+    /// rounds should try them.
+    pub(crate) fn give_back(&self, are_free: bool) {
+        let slots = std::mem::take(&mut *self.slots.lock());
+        self.semaphore.slots().give_back(&slots, are_free);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.give_back(false);
+    }
+}
+
+/// The permits that an acquire wants, and what it has learned about them.
+pub(crate) struct PermitChoice {
+    key_prefix: String,
+    resources: Resources,
+    limit: u32,
+    count: u32,
+    semaphore: Arc<SemaphoreSlots>,
+    /// Slots that nodes have reported as free to this acquire, the most promising first.
+    hints: Vec<u32>,
+    /// The slots that nodes have offered since the last round: for each node, its last offer.
+    offers: BTreeMap<usize, Vec<u32>>,
+    /// The slots of the last round.
+    reserved: Option<Reserved>,
+    /// How many consecutive rounds were lost although nodes offered slots.
+    at_once: u32,
+    /// Whether the nodes had too few free permits for this acquire in any round.
+    has_waited: bool,
+}
+
+impl PermitChoice {
+    pub(crate) fn new(
+        semaphores: &Semaphores,
+        key_prefix: &str,
+        resources: &Resources,
+        (limit, count): (u32, u32),
+    ) -> Self {
+        let common = Keys::semaphore(key_prefix, &resources[0]);
+        Self {
+            key_prefix: key_prefix.to_owned(),
+            resources: resources.clone(),
+            limit,
+            count,
+            semaphore: semaphores.get(&common.lock),
+            hints: Vec::new(),
+            offers: BTreeMap::new(),
+            reserved: None,
+            at_once: 0,
+            has_waited: false,
+        }
+    }
+
+    /// The number of permits that the acquire wants.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The limit of the semaphore.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Returns the keys of the permits to try in the next round.
+    pub(crate) fn choose(&mut self) -> Arc<[Keys]> {
+        // Gives back the slots of the last round, which was lost.
+        self.reserved = None;
+        let mut hints = self.offered_by_at_least(1);
+        let count = self.count as usize;
+        self.offers.clear();
+        hints.append(&mut self.hints);
+        let slots = self.semaphore.slots().choose(self.limit, count, &hints, random::random);
+        let keys =
+            |slot: &u32| Keys::permit(&self.key_prefix, &self.resources[0], *slot, self.limit);
+        let keys = slots.iter().map(keys).collect();
+        let semaphore = Arc::clone(&self.semaphore);
+        self.reserved = Some(Reserved { semaphore, slots: Mutex::new(slots) });
+        keys
+    }
+
+    /// Whether other waiters of this client may try now, too.
+    pub(crate) fn may_be_spare(&self) -> bool {
+        self.semaphore.slots().may_be_spare(self.limit)
+    }
+
+    /// Learns from the answers to a lost round. Returns whether the acquire should start a round for other slots at
+    /// once.
+    ///
+    /// A round is lost when a majority has refused it, even if the other nodes have not answered. A slot that one node
+    /// reports as free may also be free on those other nodes. An acquire that `waits` will be notified of such a slot.
+    /// An acquire that does not wait would give up, so it assumes that the slot is free on these nodes.
+    pub(crate) fn learn(
+        &mut self,
+        answers: &[Option<Answered>],
+        quorum: Quorum,
+        waits: bool,
+    ) -> bool {
+        let refusals = answers.iter().flatten().filter_map(|answer| match answer {
+            Ok(Reply::Held(Refusal { permits, .. })) => Some(permits),
+            _ => None,
+        });
+        let mut reports = Vec::new();
+        let mut known = 0;
+        for permits in refusals {
+            known = known.max(permits.known);
+            reports.push(permits.slots.as_slice());
+        }
+        let has_offers = reports.iter().any(|slots| !slots.is_empty());
+        self.semaphore.check_limit(&self.resources, self.limit, known);
+        let is_silent = |answer: &&Option<Answered>| match answer {
+            Some(Ok(Reply::Granted { .. })) => true,
+            Some(_) => false,
+            None => !waits,
+        };
+        let silent = answers.iter().filter(is_silent).count();
+        self.hints = promising(&reports, silent, quorum.size(), self.count as usize);
+        if self.hints.is_empty() {
+            self.semaphore.slots().heard_full();
+            self.has_waited = true;
+        }
+        self.at_once = if has_offers { self.at_once + 1 } else { 0 };
+        !self.hints.is_empty() && self.counts_offers()
+    }
+
+    /// Whether an offer of a node is a reason to try earlier. It is no reason if many consecutive rounds were lost in
+    /// spite of offers: nodes may offer slots that are not free on other nodes.
+    fn counts_offers(&self) -> bool {
+        self.at_once <= AT_ONCE
+    }
+
+    /// Records the slots that a node reported as free to this acquire in a refusal. Returns whether the offer counts as
+    /// a notification.
+    pub(crate) fn offered(&mut self, node: usize, slots: &[u32]) -> bool {
+        let counts = !slots.is_empty() && self.counts_offers();
+        if counts {
+            self.offers.insert(node, slots.to_vec());
+        }
+        counts
+    }
+
+    /// Records the slots in a node's notification. `lock` is the lock key of the first slot, followed by the numbers of
+    /// the others. Returns whether the notification is valid and about this semaphore.
+    pub(crate) fn notified(&mut self, node: usize, lock: &str) -> bool {
+        let common = Keys::semaphore(&self.key_prefix, &self.resources[0]);
+        let Some(slots) = lock.strip_prefix(&common.fence) else { return false };
+        let Ok(slots) = slots.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>() else {
+            return false;
+        };
+        let counts = slots.len() <= MAX_PERMITS as usize;
+        if counts {
+            self.offers.insert(node, slots);
+        }
+        counts
+    }
+
+    /// Whether a majority has offered the same slots, and at least as many as the acquire wants.
+    pub(crate) fn nodes_agree(&self, quorum: Quorum) -> bool {
+        !self.offered_by_at_least(quorum.size()).is_empty()
+    }
+
+    /// Returns the slots that at least this number of nodes have offered since the last round, the most promising
+    /// first; empty if there are fewer such slots than the acquire wants.
+    fn offered_by_at_least(&self, nodes: usize) -> Vec<u32> {
+        let offers: Vec<_> = self.offers.values().map(Vec::as_slice).collect();
+        promising(&offers, 0, nodes, self.count as usize)
+    }
+
+    /// Returns the slots of the last round, which was won.
+    pub(crate) fn win(&mut self) -> Option<Reserved> {
+        if !self.has_waited {
+            self.semaphore.slots().heard_spare();
+        }
+        self.reserved.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PermitChoice, Semaphores};
+    use crate::config::resources::Resources;
+    use crate::wire::keys::Keys;
+    use crate::wire::reply::{FreePermits, Refusal, Reply};
+    use quorlock_protocol::Quorum;
+
+    #[test]
+    fn the_last_offer_of_each_node_counts() {
+        let resources = Resources::from("jobs");
+        let mut choice = PermitChoice::new(&Semaphores::default(), "", &resources, (10, 1));
+        let quorum = Quorum::over(5).expect("valid");
+        for (node, slot) in [(0, 7), (0, 7), (1, 7), (2, 8), (3, 8)] {
+            assert!(choice.offered(node, &[slot]));
+            assert!(!choice.nodes_agree(quorum), "node {node} offers {slot}");
+        }
+        // This notification is not about this semaphore.
+        assert!(!choice.notified(0, "other"));
+        let lock = format!("{}8", Keys::semaphore("", &resources[0]).fence);
+        assert!(choice.notified(0, &lock));
+        assert!(choice.nodes_agree(quorum));
+        assert_eq!(choice.offered_by_at_least(3), [8]);
+        let _ = choice.choose();
+        assert!(!choice.nodes_agree(quorum), "a round uses up the offers");
+    }
+
+    #[test]
+    fn acquire_that_does_not_wait_counts_on_nodes_that_have_not_answered() {
+        let resources = Resources::from("jobs");
+        let mut choice = PermitChoice::new(&Semaphores::default(), "", &resources, (10, 1));
+        let quorum = Quorum::over(3).expect("valid");
+        let refused = |slots: &[u32]| {
+            let permits = FreePermits { slots: slots.to_vec(), known: 10 };
+            Some(Ok(Reply::Held(Refusal {
+                expires_in: None,
+                clock: 0,
+                rank: None,
+                holder: None,
+                permits,
+            })))
+        };
+        let waits = true;
+        let tries = false;
+        assert!(!choice.learn(&[refused(&[7]), refused(&[]), None], quorum, waits));
+        assert!(choice.learn(&[refused(&[7]), refused(&[]), None], quorum, tries));
+        assert_eq!(choice.choose()[0].lock, Keys::permit("", &resources[0], 7, 10).lock);
+        assert!(!choice.learn(&[refused(&[7]), refused(&[]), refused(&[])], quorum, tries));
+        assert!(!choice.learn(&[refused(&[]), refused(&[]), None], quorum, tries));
+    }
+}

@@ -1,0 +1,288 @@
+//! The keys of a resource on the nodes, and their slots in a Redis Cluster. Pure functions. `client` checks
+//! the names of resources here; `lock` creates keys.
+
+use crate::config::quoted::Quoted;
+use crate::config::resources::Resources;
+use crate::error::{Error, Result};
+use crc::{CRC_16_XMODEM, Crc};
+use quorlock_protocol::node::readers;
+
+/// The number of slots of a Redis Cluster.
+pub(crate) const SLOTS: u16 = 16384;
+static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+
+/// The endings of fence keys, of queue keys, of the keys of readers, and of the indexes of semaphores.
+pub(crate) const FENCE: &str = ":fence";
+const QUEUE: &str = ":queue";
+const SHARED: &str = ":shared";
+const PERMITS: &str = ":permits";
+/// The ending of the lock key of a permit, without the number of the slot.
+const PERMIT: &str = ":permit:";
+
+/// The keys of one resource: the lock key, its fence counter, its queue of waiters, and the set of its
+/// readers. Also the mode in which the resource is to be locked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Keys {
+    pub(crate) lock: String,
+    pub(crate) fence: String,
+    pub(crate) queue: String,
+    pub(crate) mode: KeyMode,
+}
+
+/// The mode of a lock. An exclusive lock never uses the key of the readers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum KeyMode {
+    Exclusive,
+    /// For any number of readers.
+    Shared {
+        readers: String,
+    },
+    /// Exclusive, after an upgrade: the only reader becomes the holder.
+    Upgraded {
+        readers: String,
+    },
+    /// A permit of a semaphore, which is exclusive. The index shows which slots are free. All slots share
+    /// one queue.
+    Permit {
+        index: String,
+        slot: u32,
+        /// The client's limit on the number of permits of the semaphore.
+        limit: u32,
+    },
+}
+
+/// The parts of [`Keys`] that describe a permit.
+#[derive(Clone, Copy)]
+pub(crate) struct Permit<'a> {
+    pub(crate) index: &'a String,
+    pub(crate) slot: u32,
+    pub(crate) limit: u32,
+    /// The beginning of the lock keys of all permits of the semaphore.
+    pub(crate) base: &'a str,
+}
+
+impl KeyMode {
+    pub(crate) fn protocol(&self) -> readers::LockMode {
+        match self {
+            Self::Exclusive | Self::Permit { .. } => readers::LockMode::Exclusive,
+            Self::Shared { .. } => readers::LockMode::Shared,
+            Self::Upgraded { .. } => readers::LockMode::Upgraded,
+        }
+    }
+}
+
+impl Keys {
+    /// The keys of `resource`. All have the same hash slot in a Redis Cluster: the fence and queue
+    /// keys keep the hash tag of the lock key; if the lock key has none, the whole lock key is their hash
+    /// tag.
+    ///
+    /// No two resources share a key. Since `{x}:fence` is the fence key of the resource `x`, the fence key
+    /// of the resource `{x}` is `{x}:fence:fence`. A [reserved](is_reserved) name cannot be a resource.
+    pub(crate) fn new(prefix: &str, resource: &str) -> Self {
+        let lock = format!("{prefix}{resource}");
+        let fence = companion(&lock, FENCE);
+        let queue = companion(&lock, QUEUE);
+        Self { fence, queue, lock, mode: KeyMode::Exclusive }
+    }
+
+    /// The same keys, to be locked in shared mode.
+    pub(crate) fn shared(self) -> Self {
+        Self { mode: KeyMode::Shared { readers: companion(&self.lock, SHARED) }, ..self }
+    }
+
+    /// The same keys, to be locked exclusively for a token that takes the place of the only reader.
+    pub(crate) fn upgraded(self) -> Self {
+        Self { mode: KeyMode::Upgraded { readers: companion(&self.lock, SHARED) }, ..self }
+    }
+
+    /// The keys of one permit of the semaphore `resource`.
+    pub(crate) fn permit(prefix: &str, resource: &str, slot: u32, limit: u32) -> Self {
+        let semaphore = Self::semaphore(prefix, resource);
+        let lock = format!("{}{slot}", semaphore.fence);
+        let fence = format!("{lock}{FENCE}");
+        let queue = semaphore.queue;
+        Self { lock, fence, queue, mode: KeyMode::Permit { index: semaphore.lock, slot, limit } }
+    }
+
+    /// Returns the keys that all permits of the semaphore `resource` share: the index (in `lock`), the
+    /// queue, and the common beginning of the permits' lock keys (in `fence`).
+    pub(crate) fn semaphore(prefix: &str, resource: &str) -> Self {
+        let key = format!("{prefix}{resource}");
+        let lock = companion(&key, PERMITS);
+        let fence = companion(&key, PERMIT);
+        let queue = format!("{lock}{QUEUE}");
+        Self { lock, fence, queue, mode: KeyMode::Exclusive }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.mode, KeyMode::Shared { .. })
+    }
+
+    /// Returns the parts of the keys that describe a permit; `None` for a lock.
+    pub(crate) fn as_permit(&self) -> Option<Permit<'_>> {
+        let KeyMode::Permit { index, slot, limit } = &self.mode else { return None };
+        let digits = self.lock.bytes().rev().take_while(u8::is_ascii_digit).count();
+        Some(Permit {
+            index,
+            slot: *slot,
+            limit: *limit,
+            base: &self.lock[..self.lock.len() - digits],
+        })
+    }
+
+    /// The key of the readers; the lock key if the resource is locked exclusively.
+    pub(crate) fn readers(&self) -> &String {
+        if let KeyMode::Shared { readers } = &self.mode { readers } else { &self.lock }
+    }
+
+    /// The key of the readers if the resource is locked in shared mode or by an upgrade; else the lock key.
+    pub(crate) fn former_readers(&self) -> &String {
+        if let KeyMode::Upgraded { readers } = &self.mode { readers } else { self.readers() }
+    }
+
+    /// Whether a lease with these keys prevents others from locking `wanted`.
+    pub(crate) fn excludes(&self, wanted: &Self) -> bool {
+        self.lock == wanted.lock && !(self.is_shared() && wanted.is_shared())
+    }
+
+    /// Whether all keys have the same slot in a Redis Cluster. They have, unless the name of the resource
+    /// has braces that are not a hash tag.
+    pub(crate) fn share_a_slot(&self) -> bool {
+        [&self.fence, &self.queue].iter().all(|key| slot(key) == self.slot())
+    }
+
+    /// The slot of the keys in a Redis Cluster.
+    pub(crate) fn slot(&self) -> u16 {
+        slot(&self.lock)
+    }
+}
+
+/// Returns the key that belongs to a lock key and ends in `what`.
+fn companion(lock: &str, what: &str) -> String {
+    match tag(lock) {
+        Some(_) if lock.starts_with('{') && lock.ends_with('}') => format!("{lock}{what}{what}"),
+        Some(_) => format!("{lock}{what}"),
+        None => format!("{{{lock}}}{what}"),
+    }
+}
+
+/// Whether a lock key has the form of a key that quorlock stores for another resource, such as a fence key.
+pub(crate) fn is_reserved(lock: &str) -> bool {
+    let (rest, number) = lock.rsplit_once(':').unwrap_or((lock, ""));
+    let is_number = number.bytes().all(|digit| digit.is_ascii_digit());
+    let permit = rest.strip_suffix(":permit").filter(|_| is_number);
+    let ending = [FENCE, QUEUE, SHARED, PERMITS].iter().find_map(|what| lock.strip_suffix(what));
+    let base = ending.or(permit);
+    base.is_some_and(|base| tag(base).is_some() || (base.starts_with('{') && base.ends_with('}')))
+}
+
+/// The hash tag of a key: the text within its first pair of braces, if not empty.
+pub(crate) fn tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    rest.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
+}
+
+/// The slot of a key in a Redis Cluster, computed from its hash tag if it has one.
+pub(crate) fn slot(key: &str) -> u16 {
+    CRC.checksum(tag(key).unwrap_or(key).as_bytes()) % SLOTS
+}
+
+impl Resources {
+    /// Fails if a key of these resources could belong to another resource or, on a Redis Cluster,
+    /// if the keys are not all in one slot.
+    pub(crate) fn check_keys(&self, prefix: &str, is_cluster: bool) -> Result<()> {
+        for resource in self.iter().filter(|name| name.contains('{') || prefix.contains('{')) {
+            let key = format!("{prefix}{resource}");
+            if is_reserved(&key) {
+                let resource = Quoted(resource);
+                let key = Quoted(&key);
+                return Err(Error::config(format!(
+                    "the resource {resource} is reserved: its key would be {key}, and keys with a hash \
+                     tag that end in \":fence\", \":queue\", \":shared\", \":permits\" or \":permit:\" and a number are those that \
+                     quorlock keeps beside a lock"
+                )));
+            }
+        }
+        if is_cluster { self.check_slots(prefix) } else { Ok(()) }
+    }
+
+    /// Fails if the keys are in more than one slot of a Redis Cluster, since no request can span
+    /// slots.
+    fn check_slots(&self, prefix: &str) -> Result<()> {
+        let keys = |resource: &String| Keys::new(prefix, resource);
+        if let Some(resource) = self.iter().find(|resource| !keys(resource).share_a_slot()) {
+            let resource = Quoted(resource);
+            return Err(Error::config(format!(
+                "the resource {resource} cannot be locked on a Redis Cluster: its braces make no hash \
+                 tag, such as that of {{orders}}:1"
+            )));
+        }
+        let mut slots = self.iter().map(|resource| (resource, keys(resource).slot()));
+        let Some((first, slot)) = slots.next() else { return Ok(()) };
+        match slots.find(|(_, other)| *other != slot) {
+            Some((other, _)) => {
+                let first = Quoted(first);
+                let other = Quoted(other);
+                Err(Error::config(format!(
+                    "the resources {first} and {other} are in different slots of the Redis Cluster, \
+                     so they cannot be locked together: give all of them the same hash tag, such \
+                     as {{orders}}:1 and {{orders}}:2"
+                )))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Keys, is_reserved, slot};
+    use std::collections::HashMap;
+
+    #[test]
+    fn no_two_names_share_a_key() {
+        // All names that consist of at most four of these parts.
+        let parts = ["{", "}", "x", ":", ":fence", ":queue", ":shared"];
+        let mut names = vec![String::new()];
+        for length in 1..=4 {
+            let longer: Vec<_> = names
+                .iter()
+                .filter(|name| name.len() >= length - 1)
+                .flat_map(|name| parts.map(|part| format!("{name}{part}")))
+                .collect();
+            names.extend(longer);
+        }
+        names.sort();
+        names.dedup();
+        let mut owners = HashMap::new();
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            let keys = Keys::new("", name).shared();
+            if is_reserved(&keys.lock) {
+                continue;
+            }
+            for key in [&keys.lock, &keys.fence, &keys.queue, keys.readers()] {
+                if let Some(other) = owners.insert(key.clone(), name) {
+                    panic!("{name:?} and {other:?} share {key:?}");
+                }
+            }
+        }
+        assert!(owners.len() > 1_000);
+        for name in ["orders:fence", "}{a:fence", "{a}:fence:1", "{a"] {
+            assert!(!is_reserved(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_resource_share_a_cluster_slot() {
+        // Values from the Redis Cluster specification and from CLUSTER KEYSLOT.
+        assert_eq!(slot("123456789"), 0x31c3);
+        assert_eq!((slot("foo"), slot("bar")), (12182, 5061));
+        for name in ["foo", "{foo}", "{foo}{bar}", "x{foo}y", "{{foo}}", "{foo", "foo}{bar}{zap}"] {
+            assert!(Keys::new("p", name).share_a_slot(), "{name}");
+        }
+        for name in ["{}foo", "foo}"] {
+            assert!(!Keys::new("p", name).share_a_slot(), "{name}");
+        }
+        assert_eq!(slot("x{foo}y"), slot("foo"));
+    }
+}

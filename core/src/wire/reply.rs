@@ -1,0 +1,199 @@
+//! The replies of nodes to requests, and what they mean for the protocol. Servers and in-memory
+//! nodes produce the same types.
+
+use crate::error::NodeOutcome;
+use crate::wire::token::Token;
+use quorlock_protocol::{Answer, Healed, Moment, Vote};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node's reply to a request that it understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// To ACQUIRE and TRANSFER: the lock was granted. `clock` is the node's time in microseconds since the Unix
+    /// epoch.
+    Granted { fence: u64, clock: u64 },
+    /// To ACQUIRE: the lock was refused.
+    Held(Refusal),
+    /// To TRANSFER: the lock was refused, because a key is missing or holds a token other than the giver's.
+    NotTransferred(Elsewhere),
+    /// To ACQUIRE and TRANSFER: the key already holds this very token, so another node is the same server.
+    Own,
+    /// To EXTEND: for each lock, whether it was extended.
+    Each(Vec<bool>),
+    /// To HEAL: for each lock, the result of its repair.
+    Healed(Vec<Healed>),
+    /// To INSPECT: what the node stores about the resource.
+    Seen(StoredLock),
+    /// To INSPECT of a semaphore: what the node stores about the semaphore.
+    SeenPermits(StoredPermits),
+    /// To LIST: lock keys, and the cursor of the next page; zero after the last one.
+    Page { cursor: u64, keys: Vec<String> },
+    /// To PUBLISH: the number of listeners that the message was sent to.
+    Published(u64),
+    /// To all other requests: done.
+    Yes,
+    /// To all other requests: not done.
+    No,
+    /// The reply of a guarded node to a request that asks for its vote. Votes of the node do not
+    /// count before this moment.
+    Uncounted(Box<Reply>, Moment),
+}
+
+/// Why a node refused ACQUIRE: a key exists, or a notified waiter has its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The time until the key expires or the waiter's turn ends; `None` if the key never expires.
+    pub(crate) expires_in: Option<Duration>,
+    /// The node's time in microseconds since the Unix epoch.
+    pub(crate) clock: u64,
+    /// The number of waiters ahead in the queue; `None` if the requesting waiter is not in it.
+    pub(crate) rank: Option<u64>,
+    /// The name of the holder of the key that expires last; `None` if there is no key, or if its token has
+    /// no name.
+    pub(crate) holder: Option<Arc<str>>,
+    /// If permits were refused: which slots are free. Empty for a lock.
+    pub(crate) permits: FreePermits,
+}
+
+/// What a node that refuses permits reports about the other slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FreePermits {
+    /// Slots that this client may try; empty if too few slots are free.
+    pub(crate) slots: Vec<u32>,
+    /// The number of slots that the node knows.
+    pub(crate) known: u32,
+}
+
+/// The stored state of a semaphore on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredPermits {
+    /// The number of waiters in the queue; `None` if it cannot be read.
+    pub(crate) waiters: Option<u64>,
+    /// The number of slots that the node knows.
+    pub(crate) known: u32,
+    pub(crate) held: Vec<HeldPermit>,
+}
+
+/// A permit that is held on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldPermit {
+    pub(crate) slot: u32,
+    pub(crate) holder: Holder,
+    /// The time until the key expires; `None` if it never does.
+    pub(crate) expires_in: Option<Duration>,
+    /// The last fence of the slot; `None` if it has been forgotten.
+    pub(crate) fence: Option<u64>,
+}
+
+/// Why a node refused TRANSFER.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// The other token; `Nobody` if a key is missing.
+    pub(crate) holder: Holder,
+    /// The time until the key with the other token expires; `None` if it never does, or if a key is missing.
+    pub(crate) expires_in: Option<Duration>,
+    /// The node's time in microseconds since the Unix epoch.
+    pub(crate) clock: u64,
+}
+
+/// The stored state of a resource on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredLock {
+    pub(crate) holder: Holder,
+    /// The time until the key expires; `None` if it never does, or if there is no key.
+    pub(crate) expires_in: Option<Duration>,
+    /// The last fence that was granted; `None` if it has been forgotten.
+    pub(crate) fence: Option<u64>,
+    /// The number of waiters in the queue; `None` if it cannot be read.
+    pub(crate) waiters: Option<u64>,
+    /// The readers, each with the time until its share expires.
+    pub(crate) readers: Vec<(Token, Duration)>,
+}
+
+impl StoredLock {
+    /// How long this token still holds the resource, in either mode; `None` if the token does not hold it, or
+    /// if the key never expires.
+    pub(crate) fn left(&self, token: &Token) -> Option<Duration> {
+        let share = self.readers.iter().find(|(reader, _)| reader == token).map(|(_, left)| *left);
+        let is_holder = matches!(&self.holder, Holder::Token(holder) if holder == token);
+        self.expires_in.filter(|_| is_holder).or(share)
+    }
+}
+
+/// The value of the lock key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Nobody,
+    Token(Token),
+    /// A value that is not a string, or not UTF-8.
+    Other,
+}
+
+impl Reply {
+    /// Returns the vote in a reply to ACQUIRE or TRANSFER.
+    pub(crate) fn vote(&self) -> Vote {
+        match *self {
+            Self::Granted { fence, .. } => Vote::Granted { fence },
+            Self::Held(Refusal { expires_in, .. }) => Vote::Held { expires_in },
+            Self::NotTransferred(_) => Vote::Held { expires_in: None },
+            // The same round's request to the duplicate of this node set the key. The UNDO sent to
+            // the duplicate deletes the key.
+            Self::Own => Vote::Refused,
+            Self::Each(_)
+            | Self::Healed(_)
+            | Self::Seen(_)
+            | Self::SeenPermits(_)
+            | Self::Page { .. }
+            | Self::Published(_)
+            | Self::Yes
+            | Self::No
+            | Self::Uncounted(..) => Vote::Unknown,
+        }
+    }
+
+    /// Converts a reply about one lock to the type of the protocol.
+    pub(crate) fn answer(&self) -> Answer {
+        match self {
+            Self::Yes => Answer::Yes,
+            Self::No => Answer::No,
+            _ => Answer::Unknown,
+        }
+    }
+
+    /// Returns the part of a reply about many locks that concerns the lock at this position.
+    pub(crate) fn about(&self, position: usize) -> Self {
+        match self {
+            Self::Each(all) if all.get(position) == Some(&true) => Self::Yes,
+            Self::Each(_) => Self::No,
+            Self::Uncounted(reply, from) => {
+                let reply = reply.about(position);
+                // Some answers, such as a missing key, count even from a guarded node.
+                let counts = reply.answer() == reply.answer().uncounted();
+                if counts { reply } else { Self::Uncounted(Box::new(reply), *from) }
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Returns the outcome as it appears in errors and counters.
+    pub(crate) fn outcome(&self) -> NodeOutcome {
+        match self {
+            Self::Granted { .. } => NodeOutcome::Granted,
+            Self::Seen(StoredLock { holder: Holder::Nobody, .. })
+            | Self::NotTransferred(Elsewhere { holder: Holder::Nobody, .. }) => {
+                NodeOutcome::Missing
+            }
+            Self::Held(_) | Self::Seen(_) | Self::NotTransferred(_) => NodeOutcome::Held,
+            Self::Own => NodeOutcome::Duplicate,
+            Self::Yes
+            | Self::Each(_)
+            | Self::Healed(_)
+            | Self::SeenPermits(_)
+            | Self::Page { .. }
+            | Self::Published(_) => NodeOutcome::Confirmed,
+            Self::No => NodeOutcome::Missing,
+            Self::Uncounted(..) => NodeOutcome::Guarded,
+        }
+    }
+}

@@ -1,0 +1,10 @@
+-- EXISTS with at least one resource in shared mode. Returns 1 if a lock on any of the resources prevents
+-- locking this resource in its mode; else 0. Writes nothing.
+--
+-- KEYS: for each resource the lock key and the readers (see readers.lua).
+
+for i = 1, #KEYS, 2 do
+  local value = redis.pcall('GET', KEYS[i])
+  if value and (value ~= MARKER or KEYS[i + 1] == KEYS[i]) then return 1 end
+end
+return 0
