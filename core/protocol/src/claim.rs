@@ -26,6 +26,13 @@ pub enum Origin {
     Resumed,
 }
 
+impl Origin {
+    /// Whether the claim takes over the keys of a giver.
+    fn takes_over(self) -> bool {
+        matches!(self, Self::Adopted | Self::Upgraded)
+    }
+}
+
 /// The requests that the caller must send now. The default is no request.
 ///
 /// RELEASE deletes the keys of a token; after a lost round, RELEASE is called UNDO. Repeat RELEASE and GIVE BACK until
@@ -234,12 +241,6 @@ impl<U: Clone + PartialEq> Claim<U> {
         self.footprint.gone_by()
     }
 
-    /// Whether the lease was detached, upgraded or released. A release counts only once every node has answered RELEASE
-    /// or reached its deadline.
-    pub fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over | Stage::Detached)
-    }
-
     /// Whether nobody can use the lease any more: it was released or upgraded, or [deleted](Claim::delete). If so, call
     /// [`Claim::end_giver`] on the claim of each upgrade of this lease before that claim handles its next event.
     ///
@@ -286,12 +287,11 @@ impl<U: Clone + PartialEq> Claim<U> {
     /// Chooses the requests that delete the token on these nodes.
     fn undo(&mut self, nodes: NodeSet, commands: &mut Commands<U>) {
         let Some(round) = &self.round else { return };
-        let takes_over = matches!(self.origin, Origin::Adopted | Origin::Upgraded);
         let is_new = self.stage == Stage::Asking && round.is_lost();
         if is_new {
             self.stage = Stage::Undone;
         }
-        if !takes_over || round.has_won() {
+        if !self.origin.takes_over() || round.has_won() {
             self.release_now_or_later(nodes, commands);
         } else if self.is_giver_over {
             commands.release_both = nodes;
@@ -582,12 +582,10 @@ impl<U: Clone + PartialEq> Claim<U> {
 
     /// The nodes that may still hold the token of the giver; none if there is no giver.
     fn giver_holders(&self) -> NodeSet {
-        match self.origin {
-            Origin::Adopted | Origin::Upgraded => {
-                self.footprint.may_hold_giver(self.lease.quorum())
-            }
-            Origin::Acquired | Origin::Resumed => NodeSet::EMPTY,
+        if !self.origin.takes_over() {
+            return NodeSet::EMPTY;
         }
+        self.footprint.may_hold_giver(self.lease.quorum())
     }
 }
 
@@ -596,6 +594,12 @@ impl<U: Clone + PartialEq> Claim<U> {
     /// The state of the claim as a whole, without its state for each node.
     pub(crate) fn phase(&self) -> impl core::hash::Hash + use<U> {
         (core::mem::discriminant(&self.stage), self.is_giver_over)
+    }
+
+    /// Whether the lease was detached, upgraded or released. A release counts only once every node has answered RELEASE
+    /// or reached its deadline.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over | Stage::Detached)
     }
 
     pub(crate) fn footprint(&self) -> &Footprint<U> {

@@ -159,7 +159,6 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         max_hold: None,
         auto_extend: false,
         keep: None,
-        is_resumed: true,
         owner: None,
         is_deleted: AtomicBool::new(false),
         is_kept: AtomicBool::new(false),

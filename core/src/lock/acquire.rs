@@ -316,7 +316,6 @@ impl Acquire {
             max_hold: self.max_hold,
             auto_extend: self.auto_extend,
             keep: self.keep,
-            is_resumed: false,
             owner: self.owner,
             is_deleted: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),

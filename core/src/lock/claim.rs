@@ -80,7 +80,8 @@ impl Cleanup {
         }
     }
 
-    fn release(&self, driver: &Driver, gone_by: Moment, node: usize) {
+    /// Sends RELEASE to one node. Repeats it as [`Cleanup::run`] does.
+    pub(crate) fn release(&self, driver: &Driver, gone_by: Moment, node: usize) {
         let subject = Arc::clone(&self.subject);
         let turns = driver.turns();
         let entry = self.queue_entry.clone();

@@ -300,7 +300,8 @@ pub fn transfer<T: Value>(
     grant(entries, time, (token, Some(giver)), ttl, proposal)
 }
 
-/// Locks all entries, whoever holds them. All get the same fence, larger than the last fence of each.
+/// Locks all entries, whoever holds them. Every entry gets the same fence, which is larger than the last fence of any
+/// of them.
 fn grant<T: Value>(
     entries: &mut [EntryInMode<'_, T>],
     time: Time,

@@ -4,7 +4,6 @@
 //! and the protocol decides whether the node counts again.
 
 use crate::lock::claim::held::HeldLease;
-use crate::lock::claim::{Cleanup, Commands};
 use crate::lock::driver::Driver;
 use crate::node::exchange::PackedRequest;
 use crate::node::fanout::FanOut;
@@ -89,15 +88,7 @@ fn wait_for_late(
                     continue;
                 }
                 let gone_by = grant.key_gone_by(ttl);
-                let release = [node].into_iter().collect();
-                let cleanup = Cleanup {
-                    subject,
-                    term: grant.term,
-                    node_timeout: patience,
-                    queue_entry: None,
-                    upgraded: None,
-                };
-                cleanup.run(&driver, gone_by, Commands { release, ..Commands::default() });
+                grant.cleanup(subject, patience).release(&driver, gone_by, node);
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::runtime::timer::{sleep, timeout};
 use crate::wire::keys::Keys;
 use crate::wire::request::{Request, Subject};
 use once_cell::race::OnceBox;
-use quorlock_protocol::{Ended, Event, Moment, NodeSet, Term, Upkeep};
+use quorlock_protocol::{Ended, Event, Moment, NodeSet, Origin, Term, Upkeep};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,7 +36,7 @@ const UPGRADING: &str = "it is being upgraded";
 /// The error text for a lease that cannot be handed over or upgraded because it was resumed or kept.
 const KEPT: &str = "other processes may have it too, by the text of `keep`";
 
-/// The result of a won round. Does not change while the lease is held.
+/// The result of a won round. Does not change while the lease is held, except for the last two fields.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) modes: Modes,
@@ -51,8 +51,6 @@ pub(crate) struct Grant {
     pub(crate) auto_extend: bool,
     /// How long the nodes keep the keys after a release, unless the release says otherwise.
     pub(crate) keep: Option<Duration>,
-    /// Whether the lease was resumed from a text. If so, nothing may repair it: see `protocol::Lease::resume`.
-    pub(crate) is_resumed: bool,
     /// The thread or task that called the acquire, if known.
     pub(crate) owner: Option<Owner>,
     /// Whether nobody can use the lease any more. For tasks that outlive the [`HeldLease`].
@@ -100,6 +98,11 @@ impl Grant {
         self.subject.token.holder().unwrap_or_default()
     }
 
+    /// Returns the arguments of the requests that clean up after the lease. `subject` has its keys in their present mode.
+    pub(crate) fn cleanup(&self, subject: Arc<Subject>, node_timeout: Duration) -> Cleanup {
+        Cleanup { subject, term: self.term, node_timeout, queue_entry: None, upgraded: None }
+    }
+
     /// Returns the time by which each key that was set with this `ttl` before now has expired on the nodes.
     pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
         Term { ttl, ..self.term }.gone(clock::now())
@@ -114,6 +117,11 @@ impl LeaseState {
             .upkeep
             .filter(|_| self.renewal_sent.is_none() && !self.claim.lease().is_upgrading());
         upkeep.and_then(|upkeep| upkeep.due(self.claim.lease())).unwrap_or(self.claim.lease().end())
+    }
+
+    /// Whether another process may have the lease, too: by the text of `Client::keep`.
+    fn may_be_elsewhere(&self) -> bool {
+        self.is_dropped || self.claim.origin() == Origin::Resumed
     }
 
     /// Returns the error if the lease is lost; `None` while the lease is valid, or if it was released, detached or
@@ -160,33 +168,28 @@ impl HeldLease {
         self.grant.subject.keys.first().map_or(0, Keys::slot)
     }
 
-    /// Passes an event of the round to the claim, and sends the requests that the claim commands to delete keys or give
-    /// keys back. Returns the other commands.
-    pub(crate) fn handle(&self, event: Event) -> Commands {
+    /// Passes an event of the round to the claim, and sends the requests that the claim commands. As the round is won,
+    /// these only delete keys.
+    pub(crate) fn handle(&self, event: Event) {
         let commands = self.state().claim.handle(clock::now(), event);
         #[cfg(test)]
         crate::lock::steps::handled(&self.grant.subject, event, &commands);
-        let rest =
-            Commands { raise: commands.raise, outcome: commands.outcome, ..Commands::default() };
         self.clean(commands);
-        rest
     }
 
     /// Sends the requests of `commands` that delete keys or give keys back, and wakes the tasks that wait for a change
     /// of the claim.
     pub(crate) fn clean(&self, commands: Commands) {
-        if commands != Commands::default() {
-            let (subject, gone_by) = {
-                let state = self.state();
-                (Arc::clone(&state.subject), state.claim.gone_by())
-            };
-            let term = self.grant.term;
-            let node_timeout = self.node_timeout();
-            let cleanup =
-                Cleanup { subject, term, node_timeout, queue_entry: None, upgraded: None };
+        let state = self.state();
+        let gone_by = state.claim.gone_by();
+        let is_deleted = state.claim.is_deleted();
+        let subject = (commands != Commands::default()).then(|| Arc::clone(&state.subject));
+        drop(state);
+        if let Some(subject) = subject {
+            let cleanup = self.grant.cleanup(subject, self.node_timeout());
             cleanup.run(&self.driver, gone_by, commands);
         }
-        if self.is_deleted() {
+        if is_deleted {
             self.grant.is_deleted.store(true, Ordering::Release);
         }
         if let Some(waiting) = self.changed.get() {
@@ -304,7 +307,7 @@ impl HeldLease {
     /// Returns an error if something else may use the lease, and would not notice a hand-over: another process that has
     /// a text of `Client::keep`, or an upgrade.
     pub(crate) fn check_sole(&self) -> crate::error::Result<()> {
-        if self.grant.is_resumed || self.is_dropped() {
+        if self.state().may_be_elsewhere() {
             return Err(self.not_sole_error(KEPT));
         }
         if self.is_upgrading() { Err(self.not_sole_error(UPGRADING)) } else { Ok(()) }
@@ -372,7 +375,7 @@ impl HeldLease {
             "it is exclusive already"
         } else if state.claim.lease().is_upgrading() {
             "it is being upgraded already"
-        } else if self.grant.is_resumed || state.is_dropped {
+        } else if state.may_be_elsewhere() {
             KEPT
         } else if state.claim.begin_upgrade(now, self.node_timeout()) {
             #[cfg(test)]

@@ -272,7 +272,7 @@ impl RunningRound {
                         let _ = handle(claim, &driver, &cleanup, held.as_ref(), event);
                     }
                     Owner::Lease((held, grant)) => match held.upgrade() {
-                        Some(held) => drop(held.handle(event)),
+                        Some(held) => held.handle(event),
                         None if grant.is_kept.load(Ordering::Acquire) => {}
                         None => release_forgotten(&driver, &cleanup, event),
                     },
@@ -364,7 +364,11 @@ impl RunningRound {
     /// Passes one event to the claim and carries out its commands. Returns the decision if the event leads to one.
     pub(crate) fn handle(&mut self, event: Event) -> Option<Outcome> {
         let commands = match &mut self.owner {
-            Owner::Lease(held) => held.handle(event),
+            // The round is won, so no decision and no RAISE can follow.
+            Owner::Lease(held) => {
+                held.handle(event);
+                return None;
+            }
             Owner::Round(claim) => {
                 handle(claim, &self.driver, &self.cleanup, self.upgraded.as_ref(), event)
             }
@@ -436,9 +440,7 @@ fn release_forgotten(driver: &Driver, cleanup: &Cleanup, event: Event) {
     if let Event::Late { node, vote } = event
         && Claim::must_release_forgotten(vote)
     {
-        let release = [node].into_iter().collect();
-        let gone_by = cleanup.term.gone(clock::now());
-        cleanup.run(driver, gone_by, Commands { release, ..Commands::default() });
+        cleanup.release(driver, cleanup.term.gone(clock::now()), node);
     }
 }
 

@@ -165,7 +165,6 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
             max_hold,
             auto_extend,
             keep,
-            is_resumed: false,
             owner,
             is_deleted: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
@@ -174,7 +173,8 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
         let lease = Lease::new(&renewer, new);
         upgrading.undecided = None;
         driver.detach(round.finish());
-        // `Client::close` may have run before this lease was added to the renewer. In that case, it has not released this lease.
+        // `Client::close` may have run before this lease was added to the renewer. In that case, it has not released
+        // this lease.
         if driver.closing.is_cancelled() {
             return Err(Error::closed().about(&held.grant.resources));
         }
