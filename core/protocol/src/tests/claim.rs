@@ -269,7 +269,12 @@ fn won_upgrade_of_a_lease_that_has_ended_gives_back() {
 
 #[test]
 fn release_deletes_what_is_left_of_the_giver() {
-    for (origin, giver) in [(Origin::Adopted, set([2])), (Origin::Acquired, NodeSet::EMPTY)] {
+    let left = [
+        (Origin::Adopted, set([2])),
+        (Origin::Upgraded, set([2])),
+        (Origin::Acquired, NodeSet::EMPTY),
+    ];
+    for (origin, giver) in left {
         let mut claim = lease(origin);
         assert!(claim.release(at(1)).is_some());
         assert_eq!(claim.send_release().release_giver, giver);
