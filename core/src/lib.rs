@@ -1,8 +1,8 @@
-//! A distributed lock for programs in Python, Node.js and Rust: quorum locking (Redlock) over N
-//! independent Redis or Valkey masters, with fencing tokens. This crate holds all of the logic; the
-//! Python and Node.js packages only convert types.
+//! A distributed lock for programs in Python, Node.js and Rust: quorum locking (Redlock) over N independent Redis or
+//! Valkey masters, with fencing tokens. This crate contains all of the logic; the Python and Node.js packages only
+//! convert types.
 //!
-//! Start with [`Client`]. [`protocol`] re-exports the lock protocol itself, which does no IO.
+//! Start with [`Client`]. [`protocol`] is the crate that implements the lock protocol without IO.
 //!
 //! This file declares the modules and re-exports the public items; it defines nothing. The modules form layers. Each
 //! module imports only modules that come before it in this list: `error`, `runtime`, `config`, `wire`, `memory`,
@@ -17,7 +17,7 @@ mod memory;
 mod node;
 mod runtime;
 mod telemetry;
-/// Test support and the entry points of the fuzz targets in `fuzz/`; not part of the public API.
+/// Test support, and the entry points of the fuzz targets in `fuzz/`. This module is not part of the public API.
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod testing;

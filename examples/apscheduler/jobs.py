@@ -6,6 +6,7 @@ QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 DATABASE=/tmp/
 
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -55,9 +56,13 @@ def main() -> None:
         once, "cron", minute="*/5", id="report", args=["report", EVERY, report],
         max_instances=1, coalesce=True, misfire_grace_time=60,
     )  # fmt: skip
-    # A running job is finished first.
-    signal.signal(signal.SIGTERM, lambda *_: scheduler.shutdown(wait=False))
-    scheduler.start()
+    # Not `scheduler.shutdown`: the code that the handler interrupts may hold its lock.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        scheduler.start()
+    finally:
+        scheduler.shutdown(wait=False)
+        # The process ends when a running job is finished.
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ QUORLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 DATABASE=/tmp/
 import json
 import os
 import signal
-import threading
+import time
 import urllib.request
 
 import quorlock
@@ -20,21 +20,22 @@ IDLE = 0.5
 
 def main() -> None:
     jobs.create()
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    stopping: list[int] = []
+    # Not an Event: the code that the handler interrupts may hold the lock of the Event.
+    signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
     print("ready", flush=True)
     # Closing the client releases its leases, so other workers do not have to wait for the ttl.
     with quorlock.Client(ttl=5) as locks:
-        while not stopping.is_set():
+        while not stopping:
             if not work_through(locks, stopping):
-                stopping.wait(IDLE)
+                time.sleep(IDLE)
 
 
-def work_through(locks: quorlock.Client, stopping: threading.Event) -> bool:
+def work_through(locks: quorlock.Client, stopping: list[int]) -> bool:
     """Runs the jobs that can be run now. Returns whether any job was done."""
     worked = False
     for job, account in jobs.waiting():
-        if stopping.is_set():
+        if stopping:
             break
         try:
             # Jobs of one account exclude each other, whatever their kind. Skip an account that is

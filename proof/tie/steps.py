@@ -520,10 +520,11 @@ def detached(replay: Replay, step: Step) -> None:
 
 
 def finish(replay: Replay, step: Step) -> None:
-    """A lease ends for its holder."""
+    """A lease ends for its holder, or a client forgets a claim."""
     attempt = replay.attempt(step.details[0])
-    replay.only(attempt)
-    replay.apply("finish", attempt=attempt)
+    if not replay.s.over(attempt):
+        replay.only(attempt)
+        replay.apply("finish", attempt=attempt)
 
 
 def valid(replay: Replay, step: Step) -> None:

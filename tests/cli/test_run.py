@@ -242,7 +242,7 @@ def test_a_stolen_lease_stops_the_command(
     assert done.returncode == 79
     assert "stopping the command" in done.stderr
     assert "majority" in done.stderr
-    assert not any(is_alive(pid) for pid in started)
+    wait_until(lambda: not any(is_alive(pid) for pid in started))
     assert servers[0].command("GET", "r") == "thief"
 
 
@@ -256,7 +256,7 @@ def test_a_command_ends_before_a_lease_that_cannot_be_extended(
     freeze(servers)
     done = finish(process)
     assert done.returncode == 79
-    assert not any(is_alive(pid) for pid in started)
+    wait_until(lambda: not any(is_alive(pid) for pid in started))
     error = parse_json(done.stderr)
     assert (error["error"], error["exit_status"]) == ("LEASE_LOST", 79)
     thaw(servers)
@@ -274,7 +274,7 @@ def test_losing_the_majority_of_nodes_stops_the_command(
     servers[1].kill()
     done = finish(process)
     assert done.returncode == 79
-    assert not any(is_alive(pid) for pid in started)
+    wait_until(lambda: not any(is_alive(pid) for pid in started))
     wait_until(lambda: not servers[2].command("EXISTS", "r"))
 
 
@@ -366,7 +366,7 @@ def test_the_command_is_stopped_if_the_lease_ended_during_a_suspension(
     wait_until(lambda: not keys(servers))
     os.kill(process.pid, signal.SIGCONT)
     assert finish(process).returncode == 79
-    assert not any(is_alive(pid) for pid in started)
+    wait_until(lambda: not any(is_alive(pid) for pid in started))
 
 
 def test_a_command_is_gone_before_the_next_one_runs(

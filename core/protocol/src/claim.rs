@@ -1,16 +1,16 @@
 //! A claim: the life of one token, from its first ACQUIRE to the last request that deletes its keys.
 //!
-//! A claim consists of its [`Round`], of the [`Lease`] if the round is won, and of the [`Footprint`]: the keys that the
-//! token's requests may have left on the nodes. The claim decides which of these keys are deleted, when, and on which
-//! nodes: no other code decides about RELEASE, UNDO or GIVE BACK. The claim sends nothing: the driver (`lock/claim.rs`
-//! of the crate `quorlock`) and the model report events to the claim and carry out the [`Commands`] that it returns.
+//! A claim consists of a [`Round`], a [`Lease`] if the round is won, and a [`Footprint`]: the keys that the token's
+//! requests may have left on the nodes. The claim decides which of these keys are deleted, when, and on which nodes: no
+//! other code decides about RELEASE, UNDO or GIVE BACK. The claim sends nothing: the driver (`lock/claim.rs` of the
+//! crate `quorlock`) and the model report events to the claim and carry out the [`Commands`] that the claim returns.
 
 use crate::footprint::Footprint;
 use crate::lease::{Ended, Extended, Extension, Lease, Release};
 use crate::quorum::{NodeSet, Quorum};
 use crate::round::{Actions, Event, Outcome, Round, Vote};
 use crate::tally::{Answer, Healed};
-use crate::term::{Moment, Term};
+use crate::term::{Keep, Moment, Term};
 use core::time::Duration;
 
 /// How a claim gets its lease.
@@ -22,8 +22,6 @@ pub enum Origin {
     Adopted,
     /// By TRANSFER, from a shared lease of the same client. This claim upgrades that lease.
     Upgraded,
-    /// Another process has won the lease, and this process resumes it.
-    Resumed,
 }
 
 impl Origin {
@@ -35,31 +33,34 @@ impl Origin {
 
 /// The requests that the caller must send now. The default is no request.
 ///
-/// RELEASE deletes the keys of a token; after a lost round, RELEASE is called UNDO. Repeat RELEASE and GIVE BACK until
-/// the node has answered, or until the keys have [expired](Claim::gone_by) on the node.
+/// RELEASE deletes the keys of a token; after a lost round, RELEASE is called UNDO. If a node does not answer RELEASE
+/// or GIVE BACK, repeat the request until the node answers, or until the keys have [expired](Claim::gone_by) on the
+/// node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Commands<U> {
+pub struct Commands<S> {
     /// Send RAISE with this fence to these nodes.
     pub raise: Option<(NodeSet, u64)>,
     /// Send RELEASE to these nodes. If the connection that carried this claim's earlier requests to a node is still
     /// open, send RELEASE on that connection, after those requests.
     pub release: NodeSet,
-    /// Send GIVE BACK to these nodes, in the same way: after this claim's earlier requests.
+    /// Send GIVE BACK to these nodes. If the connection that carried this claim's earlier requests to a node is still
+    /// open, send GIVE BACK on that connection, after those requests.
     pub give_back: NodeSet,
     /// Send RELEASE with the giver's token to these nodes.
     pub release_giver: NodeSet,
-    /// Send RELEASE with this claim's token to these nodes. Once a node has answered, send that node RELEASE with the
-    /// giver's token. In this order, a GIVE BACK that is still under way finds no key to give back.
+    /// Send RELEASE with this claim's token to these nodes. After a node has answered, send that node RELEASE with the
+    /// giver's token. The order matters: after the first RELEASE, a GIVE BACK that is still under way finds no key that
+    /// it could give back to the giver.
     pub release_both: NodeSet,
-    /// Upgrades of this lease, each with a node. Send RELEASE with the upgrade's token to the node. Once the node has
-    /// answered, send that node RELEASE with the token of this lease.
-    pub release_upgrades: Vec<(U, usize)>,
+    /// The subjects of failed upgrades of this lease, each with a node. Send the node RELEASE with the upgrade's token.
+    /// After the node has answered, send that node RELEASE with this lease's token.
+    pub release_upgrades: Vec<(S, usize)>,
     /// The decision of the round; returned only once.
     pub outcome: Option<Outcome>,
 }
 
-impl<U> Default for Commands<U> {
+impl<S> Default for Commands<S> {
     fn default() -> Self {
         Self {
             raise: None,
@@ -81,20 +82,22 @@ enum Stage {
     Undone,
     /// The round was won. The lease may have been lost since.
     Held,
-    /// The lease was lost during an upgrade, and its keys were deleted at the end of the upgrade.
+    /// The lease was lost while an upgrade of the lease was under way. At the end of the upgrade, the claim returned
+    /// the requests that delete the lease's keys.
     Lost,
     /// The lease was released. If an upgrade of the lease is under way, RELEASE is sent after that upgrade has ended.
     Releasing {
         is_sent: bool,
-        /// The nodes where a late request may set the token after RELEASE. Send them another RELEASE, but only after
-        /// the first one is answered or has reached its deadline. If the second RELEASE arrived before the first one,
-        /// the first one would find no key, and the holder would be told that the lease was lost.
+        /// The nodes where a late request may set the token after RELEASE. Send these nodes a second RELEASE, but only
+        /// after the first RELEASE is answered or has reached its deadline. In the opposite order, the first RELEASE
+        /// would find no key, and the holder would be told that the lease was lost.
         again: NodeSet,
     },
-    /// The lease was released, upgraded or deleted. Keys that late requests of this claim set are deleted.
+    /// The lease was released, upgraded or deleted. If a late request of this claim still sets a key, that key is
+    /// deleted.
     Over,
-    /// The lease was detached. Late requests of this claim may still set keys, which may be deleted, too: no adopter
-    /// relies on them, because a node with such a request may not vote on an adoption.
+    /// The lease was detached. A late request of this claim may still set a key on a node. Deleting that key is safe:
+    /// such a node must not vote on an adoption, so no adopter relies on the key.
     Detached,
 }
 
@@ -103,7 +106,7 @@ enum Stage {
 pub struct StoredToken {
     /// When the query was sent.
     pub asked: Moment,
-    /// The nodes that hold the token, each with the time until its key expires there.
+    /// The nodes that hold the token, each with the time until the token's key expires on that node.
     pub left: Vec<(usize, Duration)>,
     /// The nodes that have answered that they do not hold the token.
     pub missing: NodeSet,
@@ -114,17 +117,21 @@ pub struct StoredToken {
 pub enum Unresumable {
     /// Too few nodes have answered to tell whether the lease still exists.
     Unknown,
-    /// The lease has ended.
-    Ended,
+    /// The lease has ended, or is about to end. Send RELEASE to these nodes: the lease cannot come back, so the keys that
+    /// are left would only block others.
+    Ended(NodeSet),
 }
 
-/// Why a lease cannot be detached.
+/// Why a lease cannot be detached, downgraded or upgraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Undetachable {
-    /// An upgrade of the lease is under way.
+pub enum Obstacle {
+    /// Another process may have the lease, too, and would not notice the change.
+    Elsewhere,
+    /// An upgrade of the lease is under way. The requests of both changes would change the same keys, in an uncertain
+    /// order.
     Upgrading,
-    /// A late request may still set the lease's keys on these nodes, so these nodes may not vote on an adoption.
-    /// Without them, no adopter could win a majority.
+    /// The lease cannot be detached: a late request may still set its keys on these nodes, so they must not vote on an
+    /// adoption. Without their votes, no adopter could win a majority.
     Silent(NodeSet),
     /// The lease has ended.
     Ended(Ended),
@@ -132,25 +139,31 @@ pub enum Undetachable {
 
 /// The whole life of one token: its round, its lease and its footprint.
 ///
-/// `U` identifies an upgrade of the lease: see [`Footprint`].
+/// The subject `S` is all that the requests of the claim must name: the token and its keys. Two subjects are equal if
+/// they have the same token.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim<U> {
+pub struct Claim<S> {
+    subject: S,
     origin: Origin,
     term: Term,
     stage: Stage,
-    /// `None` once no vote can change anything any more. Boxed, because most leases need the round only for a short
-    /// time.
+    /// `None` if no further vote can change the claim. Boxed, because most leases need the round only for a short time.
     round: Option<Box<Round>>,
-    /// Before the round is won, a placeholder: a lease that has ended.
+    /// Until the round is won, this is a placeholder: a lease that has ended.
     lease: Lease,
-    footprint: Footprint<U>,
-    /// Set once nobody can use the giver's lease any more: see [`Claim::end_giver`].
+    footprint: Footprint<S>,
+    /// Whether the claim knows that nobody can use the giver's lease any more: see [`Claim::end_giver`].
     is_giver_over: bool,
+    /// Whether another process may have the lease, too: see [`Claim::pass_on`] and [`Claim::resume`].
+    is_elsewhere: bool,
+    /// Whether the nodes keep the keys for a time after the release: see [`Claim::keep_keys`].
+    keeps_keys: bool,
 }
 
-impl<U: Clone + PartialEq> Claim<U> {
+impl<S: Clone + PartialEq> Claim<S> {
     /// Creates a claim whose first ACQUIRE or TRANSFER is sent at `sent` or later. For `limit`, see [`Lease::new`].
     pub fn new(
+        subject: S,
         quorum: Quorum,
         origin: Origin,
         sent: Moment,
@@ -159,6 +172,7 @@ impl<U: Clone + PartialEq> Claim<U> {
     ) -> Self {
         let round = Round::new(quorum, sent, term);
         Self {
+            subject,
             origin,
             term,
             stage: Stage::Asking,
@@ -166,12 +180,15 @@ impl<U: Clone + PartialEq> Claim<U> {
             footprint: Footprint::new(&round, term.gone(sent)),
             round: Some(Box::new(round)),
             is_giver_over: false,
+            is_elsewhere: false,
+            keeps_keys: false,
         }
     }
 
-    /// Creates the claim of a lease that another process has won and stopped managing: see [`Lease::resume`]. `sound`
-    /// are the nodes that counted for the lease when that process stopped managing it.
+    /// Creates the claim of a lease that another process won, and no longer manages: see [`Lease::resume`]. `sound` are
+    /// the nodes that counted for the lease when that process stopped managing it.
     pub fn resume(
+        subject: S,
         quorum: Quorum,
         sound: NodeSet,
         fence: u64,
@@ -180,42 +197,58 @@ impl<U: Clone + PartialEq> Claim<U> {
         now: Moment,
     ) -> Result<Self, Unresumable> {
         let StoredToken { asked, left, missing } = stored;
-        let all_but = |left_out: NodeSet| -> NodeSet {
-            quorum.all().iter().filter(|node| !left_out.contains(*node)).collect()
-        };
-        let sound: NodeSet = sound.iter().filter(|node| !missing.contains(*node)).collect();
+        let sound = sound.without(*missing);
+        // Nobody repairs the lease, so a missing key does not come back.
+        if sound.len() < quorum.size() {
+            return Err(Unresumable::Ended(left.iter().map(|(node, _)| *node).collect()));
+        }
         let lease = Lease::resume(quorum, sound, fence, *asked, term.drift_factor, left);
-        let lease = match lease {
-            None if sound.len() >= quorum.size() => return Err(Unresumable::Unknown),
-            lease => lease.filter(|lease| lease.is_valid(now)).ok_or(Unresumable::Ended)?,
+        let Some(lease) = lease.filter(|lease| lease.is_valid(now)) else {
+            let end = |ttl: Duration| Term { ttl, ..term }.end(*asked);
+            let expired = left.iter().filter(|(_, ttl)| end(*ttl) <= now);
+            let expired = expired.map(|(node, _)| *node).collect();
+            // Another process may have extended the lease on the nodes that have not answered. So release nothing.
+            let may_be_held = sound.without(expired).len() >= quorum.size();
+            let ended = Unresumable::Ended(NodeSet::EMPTY);
+            return Err(if may_be_held { Unresumable::Unknown } else { ended });
         };
-        // A node that has not answered may hold the key. A request of the first process may still be under way to a
-        // node that is not sound.
-        let footprint = Footprint::with(all_but(*missing), all_but(sound), term.gone(now));
+        // Nodes that have not answered may hold the key, too. A request of the process that won the lease may still be
+        // under way to a node that is not sound.
+        let all = quorum.all();
+        let longest = left.iter().map(|(_, ttl)| *ttl).max().unwrap_or_default().max(term.ttl);
+        let gone_by = Term { ttl: longest, ..term }.gone(now);
+        let footprint = Footprint::with(all.without(*missing), all.without(sound), gone_by);
         Ok(Self {
-            origin: Origin::Resumed,
+            subject,
+            origin: Origin::Acquired,
             term,
             stage: Stage::Held,
             round: None,
             lease,
             footprint,
             is_giver_over: false,
+            is_elsewhere: true,
+            keeps_keys: false,
         })
     }
 
-    /// Returns this claim, whose giver has keys that last until `gone_by`: TRANSFER does not shorten their time.
-    #[must_use]
-    pub fn with_keys_until(mut self, gone_by: Moment) -> Self {
+    /// Records that this upgrade's keys may last until `gone_by`. They were keys of the shared lease, and the TRANSFER
+    /// of an upgrade does not shorten the life of a key.
+    pub fn takes_keys_until(&mut self, gone_by: Moment) {
         self.footprint.set_keys_until(gone_by);
-        self
     }
 
-    /// The lease. Before the round is won, a placeholder that has ended.
+    /// The token and the keys that the next request of the claim must name.
+    pub fn subject(&self) -> &S {
+        &self.subject
+    }
+
+    /// The lease. Until the round is won, this is a placeholder that has ended.
     pub fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    /// The round; `None` once no vote can change anything.
+    /// The round; `None` if no further vote can change the claim.
     pub fn round(&self) -> Option<&Round> {
         self.round.as_deref()
     }
@@ -225,8 +258,8 @@ impl<U: Clone + PartialEq> Claim<U> {
         self.origin
     }
 
-    /// The nodes that may still set the keys, because they have not answered a request of this claim. They may not vote
-    /// on an adoption.
+    /// The nodes that may still set the keys, because they have not answered a request of this claim. These nodes must
+    /// not vote on an adoption.
     pub fn silent(&self) -> NodeSet {
         self.footprint.silent()
     }
@@ -244,19 +277,39 @@ impl<U: Clone + PartialEq> Claim<U> {
     /// Whether nobody can use the lease any more: it was released or upgraded, or [deleted](Claim::delete). If so, call
     /// [`Claim::end_giver`] on the claim of each upgrade of this lease before that claim handles its next event.
     ///
-    /// [`Claim::detach`] does not delete a lease: adopters need the keys that a failed upgrade gives back to the lease.
+    /// A detached lease is not deleted: its adopters need its keys, including those that a failed upgrade gives back.
     pub fn is_deleted(&self) -> bool {
         match self.stage {
-            // A RELEASE that is not sent yet must find the keys, so the upgrade must still give them back.
+            // A RELEASE that is not sent yet must find the keys, so the upgrade must still give the keys back.
             Stage::Releasing { is_sent, .. } => is_sent,
             Stage::Lost | Stage::Over => true,
             Stage::Asking | Stage::Undone | Stage::Held | Stage::Detached => false,
         }
     }
 
+    /// Whether another process may have the lease, too. If so, this process must not repair the lease: see
+    /// [`Lease::resume`]. After this process has forgotten the claim, it must not release the token either.
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
+    /// Lets another process [resume](Claim::resume) the lease from now on. Returns the nodes that count for the lease;
+    /// that process must know them.
+    pub fn pass_on(&mut self, now: Moment) -> Result<NodeSet, Obstacle> {
+        if let Some(ended) = self.lease.ended(now) {
+            return Err(Obstacle::Ended(ended));
+        }
+        // GIVE BACK of a failed upgrade could restore the token after the other process has released it.
+        if self.lease.is_upgrading() || !self.has_keys_back() {
+            return Err(Obstacle::Upgrading);
+        }
+        self.is_elsewhere = true;
+        Ok(self.lease.sound())
+    }
+
     /// Handles an event of the round. [`Event`] says when the driver must report each event. When the driver releases
     /// the lease, it need not report [`Event::Abandon`]: the claim abandons the round itself.
-    pub fn handle(&mut self, now: Moment, event: Event) -> Commands<U> {
+    pub fn handle(&mut self, now: Moment, event: Event) -> Commands<S> {
         let Some(round) = &mut self.round else { return Commands::default() };
         let Actions { raise, undo, outcome } = round.handle(now, event);
         self.footprint.counted_votes(round);
@@ -275,7 +328,7 @@ impl<U: Clone + PartialEq> Claim<U> {
         commands
     }
 
-    /// If the event is a grant that arrived after the decision, adds its node to the lease.
+    /// If the event is a grant that arrived after the decision, adds the node that granted to the lease.
     fn join(&mut self, event: Event) {
         if let Event::Vote { node, vote: Vote::Granted { fence }, .. }
         | Event::Late { node, vote: Vote::Granted { fence } } = event
@@ -284,8 +337,8 @@ impl<U: Clone + PartialEq> Claim<U> {
         }
     }
 
-    /// Chooses the requests that delete the token on these nodes.
-    fn undo(&mut self, nodes: NodeSet, commands: &mut Commands<U>) {
+    /// Adds to `commands` the requests that remove the token from these nodes: RELEASE or GIVE BACK.
+    fn undo(&mut self, nodes: NodeSet, commands: &mut Commands<S>) {
         let Some(round) = &self.round else { return };
         let is_new = self.stage == Stage::Asking && round.is_lost();
         if is_new {
@@ -296,23 +349,23 @@ impl<U: Clone + PartialEq> Claim<U> {
         } else if self.is_giver_over {
             commands.release_both = nodes;
         } else if is_new && self.origin == Origin::Upgraded {
-            // Before the shared lease is extended again, it must have its keys back on every node where the TRANSFER
-            // may take them. So GIVE BACK also goes to the nodes that have not answered the TRANSFER yet, after that
-            // TRANSFER.
+            // Before the driver extends the shared lease again, every node where the TRANSFER may take the lease's keys
+            // must give the keys back. So GIVE BACK also goes to the nodes that have not answered the TRANSFER yet. On
+            // these nodes, GIVE BACK follows the TRANSFER.
             commands.give_back = round.holders();
         } else {
             commands.give_back = nodes;
         }
     }
 
-    fn release_now_or_later(&mut self, nodes: NodeSet, commands: &mut Commands<U>) {
+    fn release_now_or_later(&mut self, nodes: NodeSet, commands: &mut Commands<S>) {
         match &mut self.stage {
             Stage::Releasing { again, .. } => nodes.iter().for_each(|node| again.insert(node)),
             _ => commands.release = nodes,
         }
     }
 
-    /// Forgets the round of a lease once every node has answered the round's request.
+    /// Forgets the round if it was won and every node has answered the round's request.
     fn forget_round(&mut self) {
         let is_complete = |round: &Round| round.unanswered().is_empty();
         if !matches!(self.stage, Stage::Asking | Stage::Undone)
@@ -322,51 +375,44 @@ impl<U: Clone + PartialEq> Claim<U> {
         }
     }
 
-    /// Whether a node must get RELEASE because of this late vote. Called when the client has forgotten the claim: the
-    /// lease was released, or has expired after its handle was dropped.
+    /// Whether a node must get RELEASE because of this late vote. The driver calls this if the client has already
+    /// forgotten the claim: the lease was released, or has expired after its handle was dropped.
     pub fn must_release_forgotten(vote: Vote) -> bool {
         vote.may_be_applied()
     }
 
-    /// Records that nobody can use the giver's lease any more: no adopter can win that lease, or it is deleted. From now
-    /// on, this claim gives nothing back to it.
+    /// Records that nobody can use the giver's lease any more: no adopter can win the giver's lease, or the giver's
+    /// lease is deleted. From now on, this claim gives no keys back.
     ///
-    /// Also releases the keys that a lost adoption has given back, or may yet give back. An upgrade does not need this:
-    /// its lease has released those keys, with [`Commands::release_upgrades`].
-    pub fn end_giver(&mut self) -> Commands<U> {
+    /// If this claim is a lost adoption, its GIVE BACK has restored keys of the giver, or may yet restore them. The
+    /// returned requests delete these keys. If this claim is a failed upgrade, no requests are returned: the claim of
+    /// the shared lease deletes such keys with [`Commands::release_upgrades`].
+    pub fn end_giver(&mut self) -> Commands<S> {
         let is_known = core::mem::replace(&mut self.is_giver_over, true);
         let gives_back = self.origin == Origin::Adopted && self.stage == Stage::Undone && !is_known;
         let release_both = if gives_back { self.holders() } else { NodeSet::EMPTY };
         Commands { release_both, ..Commands::default() }
     }
 
-    /// Begins an extension whose EXTEND is sent at `now` or later. Returns the extension, and how long to wait for each
-    /// node: `patience`, but not beyond the validity end. [`Lease::extend`] says when the result is `None`.
-    pub fn extend(
-        &mut self,
-        now: Moment,
-        term: Term,
-        patience: Duration,
-    ) -> Option<(Extension, Duration)> {
+    /// Begins an extension whose EXTEND is sent at `now` or later. Each node has `patience` to answer, but at most
+    /// until the validity end. Returns `None` in the same cases as [`Lease::extend`].
+    pub fn extend(&mut self, now: Moment, term: Term, patience: Duration) -> Option<Extension> {
         let extension = self.lease.extend(now, term)?;
-        Some(self.ask(now, extension, patience))
+        Some(self.ask(extension, patience))
     }
 
-    /// Begins an extension that does not move the validity end: see [`Lease::verify`]. Returns as [`Claim::extend`] does.
-    pub fn verify(&mut self, now: Moment, patience: Duration) -> Option<(Extension, Duration)> {
+    /// Begins an extension that does not move the validity end: see [`Lease::verify`]. Returns `None` in the same cases
+    /// as [`Claim::extend`].
+    pub fn verify(&mut self, now: Moment, patience: Duration) -> Option<Extension> {
         let extension = self.lease.verify(now, self.term)?;
-        Some(self.ask(now, extension, patience))
+        Some(self.ask(extension, patience))
     }
 
-    fn ask(
-        &mut self,
-        now: Moment,
-        extension: Extension,
-        patience: Duration,
-    ) -> (Extension, Duration) {
-        let patience = patience.min(self.lease.end().since(now));
-        self.footprint.set_keys_until(extension.term().gone(now.plus(patience)));
-        (extension, patience)
+    fn ask(&mut self, mut extension: Extension, patience: Duration) -> Extension {
+        let sent = extension.sent();
+        extension.patience = patience.min(self.lease.end().since(sent));
+        self.footprint.set_keys_until(extension.term().gone(sent.plus(extension.patience)));
+        extension
     }
 
     /// Records a node's answer to an extension: see [`Lease::extended`].
@@ -380,10 +426,21 @@ impl<U: Clone + PartialEq> Claim<U> {
         self.lease.extended(now, extension, node, answer)
     }
 
-    /// Begins a repair of these nodes. Returns the ttl of the HEAL to send to them; `None` if the lease has ended, is
-    /// being upgraded, or was resumed: see [`Lease::resume`].
+    /// Handles a node's answer to EXTEND, if the answer arrives after the release. If the nodes keep the keys for a
+    /// time, returns a second RELEASE for this node: the node may have applied the EXTEND after the first RELEASE, and
+    /// would then keep the keys for a whole ttl.
+    pub fn extended_after_release(&mut self, node: usize, answer: Answer) -> Commands<S> {
+        let mut commands = Commands::default();
+        if self.keeps_keys && answer != Answer::No {
+            self.release_now_or_later([node].into_iter().collect(), &mut commands);
+        }
+        commands
+    }
+
+    /// Begins a repair of these nodes. Returns the ttl of the HEAL to send to these nodes; `None` if the lease has
+    /// ended, is being upgraded, or [may be elsewhere](Claim::is_elsewhere).
     pub fn heal(&mut self, now: Moment, nodes: NodeSet) -> Option<Duration> {
-        if self.origin == Origin::Resumed {
+        if self.is_elsewhere {
             return None;
         }
         let ttl = self.lease.heal(now, self.term)?;
@@ -394,15 +451,17 @@ impl<U: Clone + PartialEq> Claim<U> {
     /// Records a node's answer to a HEAL with this ttl. `healed` is `None` if the node did not answer in time.
     /// `is_open`: whether the node may still apply the HEAL.
     ///
-    /// If the lease was released or upgraded, returns a RELEASE of its token for the node. A detached lease also gets
-    /// this RELEASE: its adopters know that this node may not vote, so they do not need the key.
+    /// If the lease was released, upgraded or detached, the node must get RELEASE with the lease's token, because the
+    /// HEAL may have set the key. This method returns that RELEASE; but while a release is in progress,
+    /// [`Claim::end_release`] returns it later. The adopters of a detached lease do not need the key, because this node
+    /// must not vote on an adoption.
     pub fn healed(
         &mut self,
         now: Moment,
         (node, ttl): (usize, Duration),
         healed: Option<Healed>,
         is_open: bool,
-    ) -> Commands<U> {
+    ) -> Commands<S> {
         if let Some(healed) = healed {
             self.lease.healed(node, healed);
         }
@@ -417,39 +476,60 @@ impl<U: Clone + PartialEq> Claim<U> {
         commands
     }
 
+    /// What prevents a detach, a downgrade or an upgrade now; `None` if nothing does. Only [`Claim::detach`] checks for
+    /// [`Obstacle::Silent`].
+    pub fn obstacle(&self, now: Moment) -> Option<Obstacle> {
+        if let Some(ended) = self.lease.ended(now) {
+            return Some(Obstacle::Ended(ended));
+        }
+        if self.is_elsewhere {
+            return Some(Obstacle::Elsewhere);
+        }
+        self.lease.is_upgrading().then_some(Obstacle::Upgrading)
+    }
+
+    /// Makes the lease shared for its holder, from now on. `subject` names the same token, and the same keys in shared
+    /// mode.
+    pub fn downgrade(&mut self, now: Moment, subject: S) -> Result<(), Obstacle> {
+        if let Some(obstacle) = self.obstacle(now) {
+            return Err(obstacle);
+        }
+        self.subject = subject;
+        Ok(())
+    }
+
     /// Begins an upgrade whose TRANSFER is sent at `sent` or later: see [`Lease::begin_upgrade`]. Each node has
     /// `patience` to answer TRANSFER, and the same time again to answer GIVE BACK.
-    pub fn begin_upgrade(&mut self, sent: Moment, patience: Duration) -> bool {
-        let may_begin = self.lease.begin_upgrade(sent);
-        if may_begin {
-            // TRANSFER and GIVE BACK each set keys for at least a term, counted from their arrival at the node. Both
-            // can arrive late.
-            self.footprint.set_keys_until(self.term.gone(sent.plus(2 * patience)));
+    pub fn begin_upgrade(&mut self, sent: Moment, patience: Duration) -> Result<(), Obstacle> {
+        if let Some(obstacle) = self.obstacle(sent) {
+            return Err(obstacle);
         }
-        may_begin
+        let begins = self.lease.begin_upgrade(sent);
+        debug_assert!(begins, "nothing prevents it");
+        // TRANSFER and GIVE BACK each set keys for at least a term, counted from the moment at which the node gets the
+        // request. Both requests can arrive late.
+        self.footprint.set_keys_until(self.term.gone(sent.plus(2 * patience)));
+        Ok(())
     }
 
-    /// Ends the shared lease because the round of its upgrade was won: see [`Lease::upgraded`].
-    pub fn upgraded(&mut self, now: Moment) -> bool {
-        let was_valid = self.lease.upgraded(now);
-        if was_valid {
+    /// Ends the shared lease, because its upgrade has won its round: see [`Lease::upgraded`]. `upgrade` is the claim of
+    /// that upgrade. If the shared lease had already ended, this method ends the upgrade. The error then contains the
+    /// requests that give the upgrade's keys back.
+    pub fn upgraded(&mut self, now: Moment, upgrade: &mut Self) -> Result<(), Commands<S>> {
+        if self.lease.upgraded(now) {
             self.end(now, Stage::Over);
+            return Ok(());
         }
-        was_valid
+        let give_back = upgrade.holders();
+        let _ = upgrade.lease.release(now);
+        upgrade.end(now, Stage::Undone);
+        Err(Commands { give_back, ..Commands::default() })
     }
 
-    /// Returns the requests that give back the keys of this upgrade. Called if the upgrade's round was won, but the
-    /// shared lease had ended before.
-    pub fn refuse(&mut self, now: Moment) -> Commands<U> {
-        let give_back = self.holders();
-        let _ = self.lease.release(now);
-        self.end(now, Stage::Undone);
-        Commands { give_back, ..Commands::default() }
-    }
-
-    /// Records that GIVE BACK of an upgrade of this lease is sent to these nodes. If the lease is
-    /// [deleted](Claim::is_deleted), do not send it: the commands release the upgrade there instead.
-    pub fn gives_back(&mut self, upgrade: &U, nodes: NodeSet) -> Commands<U> {
+    /// Records that GIVE BACK of an upgrade of this lease will be sent to these nodes. If any command is returned, the
+    /// lease is [deleted](Claim::is_deleted): send no GIVE BACK, but carry out the commands, which delete the keys of
+    /// the upgrade and of the lease on these nodes.
+    pub fn gives_back(&mut self, upgrade: &S, nodes: NodeSet) -> Commands<S> {
         let mut commands = Commands::default();
         if self.is_deleted() {
             commands.release_upgrades = nodes.iter().map(|node| (upgrade.clone(), node)).collect();
@@ -460,7 +540,7 @@ impl<U: Clone + PartialEq> Claim<U> {
     }
 
     /// Records that a node has answered GIVE BACK of this upgrade.
-    pub fn gave_back(&mut self, now: Moment, upgrade: &U, node: usize) {
+    pub fn gave_back(&mut self, now: Moment, upgrade: &S, node: usize) {
         self.footprint.answered_give_back(upgrade, node);
         self.footprint.set_keys_until(self.term.gone(now));
     }
@@ -470,10 +550,12 @@ impl<U: Clone + PartialEq> Claim<U> {
         !self.footprint.gives_back()
     }
 
-    /// Ends an upgrade, whether it has succeeded or failed. If the lease was lost during the upgrade, returns the
-    /// requests that release the keys which GIVE BACK may have restored since. If the lease was upgraded, returns those
-    /// that release the keys which an earlier upgrade may still give back.
-    pub fn end_upgrade(&mut self, now: Moment) -> Commands<U> {
+    /// Ends an upgrade, whether it has succeeded or failed.
+    ///
+    /// If the shared lease was lost during the upgrade, returns the requests that delete the lease's keys, because GIVE
+    /// BACK may have restored these keys. If the upgrade succeeded, returns the requests that delete the keys that GIVE
+    /// BACK of an earlier, failed upgrade may still restore.
+    pub fn end_upgrade(&mut self, now: Moment) -> Commands<S> {
         self.lease.end_upgrade();
         match self.stage {
             Stage::Over => {
@@ -496,8 +578,8 @@ impl<U: Clone + PartialEq> Claim<U> {
         self.finish(now, Lease::release)
     }
 
-    /// Ends the lease because its client is closed: see [`Lease::close`]. Returns as [`Claim::release`] does, and
-    /// requires the same steps afterwards.
+    /// Ends the lease because its client is closed: see [`Lease::close`]. Returns the same result as
+    /// [`Claim::release`], and requires the same steps afterwards.
     pub fn close(&mut self, now: Moment) -> Option<Release> {
         self.finish(now, Lease::close)
     }
@@ -515,9 +597,16 @@ impl<U: Clone + PartialEq> Claim<U> {
         Some(release)
     }
 
+    /// Returns how long the nodes keep the keys after this release: see [`Release::keep`].
+    pub fn keep_keys(&mut self, release: &Release, now: Moment, term: Term) -> Option<Keep> {
+        let keep = release.keep(now, term);
+        self.keeps_keys = keep.is_some();
+        keep
+    }
+
     /// Returns the requests of a release. RELEASE goes to all nodes. If a node does not answer, repeat RELEASE only if
     /// the node is one of the [`Claim::holders`].
-    pub fn send_release(&mut self) -> Commands<U> {
+    pub fn send_release(&mut self) -> Commands<S> {
         if let Stage::Releasing { is_sent, .. } = &mut self.stage {
             *is_sent = true;
         }
@@ -532,9 +621,9 @@ impl<U: Clone + PartialEq> Claim<U> {
         self.lease.released(release, node, answer)
     }
 
-    /// Records that every node has answered RELEASE or reached its deadline. Returns another RELEASE for the nodes
-    /// where a late request may have set the token since.
-    pub fn end_release(&mut self) -> Commands<U> {
+    /// Records that every RELEASE was answered or has reached its deadline. Returns a second RELEASE for the nodes on
+    /// which a late request may have set the token after the first one.
+    pub fn end_release(&mut self) -> Commands<S> {
         let release = match self.stage {
             Stage::Releasing { again, .. } => again,
             _ => NodeSet::EMPTY,
@@ -543,27 +632,28 @@ impl<U: Clone + PartialEq> Claim<U> {
         Commands { release, ..Commands::default() }
     }
 
-    /// Ends the lease for its holder, who hands it over: see [`Lease::detach`]. Call [`Claim::silent`] before this
-    /// method: the silent nodes may not vote on the adoption. The lease's own keys stay on the nodes. Only keys of an
-    /// earlier giver are deleted, because adopters do not know that giver's token.
-    pub fn detach(&mut self, now: Moment) -> Result<Commands<U>, Undetachable> {
-        if self.lease.is_upgrading() {
-            return Err(Undetachable::Upgrading);
+    /// Ends the lease for its holder, and leaves its keys on the nodes for an adopter: see [`Lease::detach`]. Call
+    /// [`Claim::silent`] first: the silent nodes must not vote on the adoption.
+    ///
+    /// If this lease was itself won by TRANSFER, the returned commands delete the keys of its giver, because adopters
+    /// do not know the giver's token.
+    pub fn detach(&mut self, now: Moment) -> Result<Commands<S>, Obstacle> {
+        if let Some(obstacle) = self.obstacle(now) {
+            return Err(obstacle);
         }
         let silent = self.silent();
         if silent.len() > self.lease.quorum().tolerated() {
-            return Err(Undetachable::Silent(silent));
+            return Err(Obstacle::Silent(silent));
         }
-        if !self.lease.detach(now) {
-            return Err(Undetachable::Ended(self.lease.ended(now).unwrap_or(Ended::Expired)));
-        }
+        let is_detached = self.lease.detach(now);
+        debug_assert!(is_detached, "nothing prevents it");
         self.end(now, Stage::Detached);
         Ok(Commands { release_giver: self.giver_holders(), ..Commands::default() })
     }
 
     /// Returns the requests that delete all keys that the token may have left on the nodes, for example the keys of a
     /// detached lease that nobody can adopt.
-    pub fn delete(&mut self) -> Commands<U> {
+    pub fn delete(&mut self) -> Commands<S> {
         if self.stage == Stage::Detached {
             self.stage = Stage::Over;
         }
@@ -590,23 +680,23 @@ impl<U: Clone + PartialEq> Claim<U> {
 }
 
 #[cfg(test)]
-impl<U: Clone + PartialEq> Claim<U> {
+impl<S: Clone + PartialEq> Claim<S> {
     /// The state of the claim as a whole, without its state for each node.
-    pub(crate) fn phase(&self) -> impl core::hash::Hash + use<U> {
+    pub(crate) fn phase(&self) -> impl core::hash::Hash + use<S> {
         (core::mem::discriminant(&self.stage), self.is_giver_over)
     }
 
-    /// Whether the lease was detached, upgraded or released. A release counts only once every node has answered RELEASE
-    /// or reached its deadline.
+    /// Whether the lease was detached, upgraded or released. While a release is still in progress, the lease is not
+    /// over: see [`Claim::end_release`].
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over | Stage::Detached)
     }
 
-    pub(crate) fn footprint(&self) -> &Footprint<U> {
+    pub(crate) fn footprint(&self) -> &Footprint<S> {
         &self.footprint
     }
 
-    /// Whether a node must get RELEASE once more at the end of the release.
+    /// Whether a node must get a second RELEASE at the end of the release.
     pub(crate) fn releases_again(&self, node: usize) -> bool {
         matches!(self.stage, Stage::Releasing { again, .. } if again.contains(node))
     }

@@ -1,26 +1,25 @@
-//! The nodes' clocks as one client last read them. Used for fence proposals and for waiters' tickets.
+//! The nodes' clocks as one client last read them. Fence proposals and waiters' tickets are computed from these clocks.
 //!
-//! Never used for validity: only local [`Moment`]s decide when a lease ends. The client
-//! (`node/clocks.rs` of the crate `quorlock`) records every reading that an answer of a node carries.
+//! The validity of a lease never depends on these clocks: only local [`Moment`]s decide when a lease ends. The client
+//! (`node/clocks.rs` of the crate `quorlock`) records every clock reading that an answer of a node carries.
 
 use crate::fence::FENCE_LIMIT;
 use crate::quorum::MAX_NODES;
 use crate::term::Moment;
 use core::time::Duration;
 
-/// The maximum age of a reading that may be kept in place of a newer one. Clocks run at different rates, so
-/// an older reading is too inaccurate.
+/// A reading of this age or older is always replaced by a newer reading. Clocks run at different rates, so an old
+/// reading is inaccurate.
 const LATEST: Duration = Duration::from_millis(100);
 
 /// The nodes' clocks, as a client last read them.
 ///
-/// Fence proposals and waiters' tickets are the median of these clocks. The median does not depend on
-/// any client's wall clock, and a minority of nodes can move it only within the range of the other
-/// nodes' clocks.
+/// Fence proposals and waiters' tickets are the median of these clocks. The median does not depend on any client's wall
+/// clock. A minority of nodes can move the median only within the range of the other nodes' clocks.
 #[derive(Clone, Debug)]
 pub struct NodeClocks {
-    /// For each node, the reading that is kept: the moment at which it arrived and the node's time, in
-    /// microseconds since the Unix epoch.
+    /// The kept reading of each node: the moment at which the reading arrived, and the node's time in microseconds
+    /// since the Unix epoch.
     read: Vec<Option<(Moment, u64)>>,
 }
 

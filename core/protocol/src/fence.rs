@@ -1,26 +1,27 @@
 //! Fencing tokens: numbers that grow with every lease of a resource.
 //!
-//! A node keeps a counter per resource: the last fence that it granted. An ACQUIRE carries a *proposal*, the same for
-//! all nodes: the median of the nodes' clocks in microseconds, as far as the client knows these clocks. A node grants
-//! the larger of two numbers: its counter plus one, and a *floor*. The floor is the proposal if the proposal is within
-//! [`FENCE_WINDOW`] of the node's own clock, else the node's own clock. Normally all nodes grant the same fence, so a
-//! majority already stores it. If the fences differ, the client writes the largest one back to a majority (RAISE)
-//! before it returns the lease. Majorities overlap, so every later winner gets a grant from a node that stores that
-//! fence.
+//! A node keeps a counter per resource: the last fence that it granted. An ACQUIRE carries a *proposal*, which is the
+//! same for all nodes: the median of the nodes' clocks as the client last read them, in microseconds. A node grants the
+//! larger of two numbers: its counter plus one, and a *floor*. The floor is the proposal if the proposal is within
+//! [`FENCE_WINDOW`] of the node's own clock, else the node's own clock.
 //!
-//! Clients' clocks are not used, so a client whose clock is far ahead cannot exhaust the fences. A node
-//! forgets a counter only long after its own clock has passed the counter ([`fence_memory`]). Every later floor is
-//! then larger than the counter, so forgetting is safe. Fences can repeat or decrease in two cases only, which the
-//! documentation names:
+//! Normally all nodes grant the same fence, so a majority already stores that fence. If the fences differ, the client
+//! stores the largest fence on a majority (RAISE) before it returns the lease. Majorities overlap, so every later
+//! winner gets a larger fence from a node that stores this fence.
 //!
-//! - A node's clock is set back by more than [`FENCE_MEMORY`] − 2 × [`FENCE_WINDOW`]. (The forgotten fence
-//!   may have been a window ahead of the clock, and the next floor may be a window behind.)
-//! - A majority loses its counters, and the restart guard is off or not longer than twice
-//!   [`FENCE_WINDOW`] plus twice the largest error of a node's wall clock. (A fence is at most one window
-//!   ahead of the clock of a node that granted it, and a later floor at most one window behind.)
+//! Clients' clocks are not used, so a client whose clock is far ahead cannot exhaust the fences. A node forgets a
+//! counter only long after its own clock has passed the counter ([`fence_memory`]). Every later floor is then larger
+//! than the counter, so forgetting is safe. Fences can repeat or decrease in only two cases, which the user
+//! documentation also names:
 //!
-//! [`Round`](crate::Round) calls `settle`; the node's side calls [`next_fence`] and [`fence_memory`],
-//! and the ACQUIRE scripts compute the same on a server.
+//! - A node's clock is set back by more than [`FENCE_MEMORY`] − 2 × [`FENCE_WINDOW`]. (The forgotten fence may have
+//!   been one window ahead of the clock, and the next floor may be one window behind the clock.)
+//! - A majority loses its counters, and the restart guard is off or not longer than twice [`FENCE_WINDOW`] plus twice
+//!   the largest error of a node's wall clock. (A fence is at most one window ahead of the clock of the node that
+//!   granted the fence. A later floor is at most one window behind the clock of its node.)
+//!
+//! [`Round`](crate::Round) calls `settle`. The node's side calls [`next_fence`] and [`fence_memory`]; on a server, the
+//! ACQUIRE scripts compute the same.
 
 use crate::quorum::{NodeSet, Quorum};
 use core::time::Duration;
@@ -48,9 +49,9 @@ pub fn next_fence(last: u64, proposal: u64, node_clock: u64) -> Option<u64> {
     (fence < FENCE_LIMIT).then_some(fence)
 }
 
-/// Returns the time for which a node keeps the counter `fence`, from the moment at which it stores the
-/// counter for a lease of `ttl`. The time is `ttl` + [`FENCE_MEMORY`]. If the counter is more than
-/// [`FENCE_WINDOW`] ahead of the node's clock, that lead is added.
+/// Returns the time for which a node keeps the counter `fence`, from the moment at which the node stores the counter
+/// for a lease of `ttl`. The time is `ttl` + [`FENCE_MEMORY`]. If the counter is more than [`FENCE_WINDOW`] ahead of
+/// the node's clock, that lead is added.
 ///
 /// `fence` and `node_clock` are in microseconds. The scripts compute the same on a server.
 pub fn fence_memory(fence: u64, ttl: Duration, node_clock: u64) -> Duration {
@@ -59,7 +60,7 @@ pub fn fence_memory(fence: u64, ttl: Duration, node_clock: u64) -> Duration {
     ttl.saturating_add(FENCE_MEMORY).saturating_add(lead)
 }
 
-/// The fence of a round that a majority granted, and whether a majority stores it already.
+/// The fence of a round that a majority granted. Tells whether a majority already stores this fence.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Settlement {
     /// A majority already stores the fence.

@@ -1,8 +1,9 @@
-//! The footprint of one token: the keys that its requests have left on the nodes, or may yet leave there.
+//! The footprint of one token: the keys that requests with this token have left on the nodes, or may yet leave there.
 //!
-//! Records which nodes may hold the token's keys, which nodes may still set the keys because a request is unanswered,
-//! and when the last key has expired. [`Claim`](crate::Claim) reports each request and each answer to the footprint. It
-//! asks the footprint on which nodes to release the token, and which nodes may not vote on an adoption.
+//! The footprint records which nodes may hold the token's keys, and when the last key has expired. It also records
+//! which nodes may still set the keys, because a request is unanswered. [`Claim`](crate::Claim) reports each request
+//! and each answer to the footprint. The claim asks the footprint on which nodes to release the token, and which nodes
+//! must not vote on an adoption.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::round::Round;
@@ -10,36 +11,36 @@ use crate::term::Moment;
 
 /// The nodes that a token's requests have reached, or may still reach.
 ///
-/// `U` identifies an upgrade of the lease, and contains what GIVE BACK and RELEASE of that upgrade must name.
+/// `S` is the subject of an upgrade of the lease: see [`Claim`](crate::Claim).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Footprint<U> {
+pub struct Footprint<S> {
     /// The nodes that may hold the key, now or later, because of the round.
     round_holders: NodeSet,
     /// The nodes that have not answered the request of the round, and may still set the key.
     unanswered: NodeSet,
-    /// The nodes to which HEAL was sent. They may hold the key, too.
+    /// The nodes to which HEAL was sent. These nodes may hold the key, too.
     healed: NodeSet,
-    /// The requests after the round that a node may still apply, each with that node.
-    open: Vec<(Sent<U>, usize)>,
+    /// The open requests that were sent after the round, each with the node that may still apply the request.
+    open: Vec<(Sent<S>, usize)>,
     gone_by: Moment,
 }
 
 /// A request that sets keys, other than the ACQUIRE or TRANSFER of the round.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Sent<U> {
+enum Sent<S> {
     Heal,
     /// GIVE BACK of an upgrade that failed.
-    GiveBack(U),
+    GiveBack(S),
 }
 
-impl<U: Clone + PartialEq> Footprint<U> {
-    /// Creates the footprint of a round whose last key has expired at `gone_by`.
+impl<S: Clone + PartialEq> Footprint<S> {
+    /// Creates the footprint of a round whose keys will all have expired by `gone_by`.
     pub fn new(round: &Round, gone_by: Moment) -> Self {
         Self::with(round.holders(), round.unanswered(), gone_by)
     }
 
     /// Creates the footprint of a lease that another process has acquired. The nodes in `holders` may hold the lease's
-    /// key, and the nodes in `unanswered` may still set it.
+    /// key, and the nodes in `unanswered` may still set that key.
     pub fn with(holders: NodeSet, unanswered: NodeSet, gone_by: Moment) -> Self {
         Self {
             round_holders: holders,
@@ -56,7 +57,7 @@ impl<U: Clone + PartialEq> Footprint<U> {
         self.unanswered = round.unanswered();
     }
 
-    /// Records that a request may set keys, and that these keys have expired by `gone_by`.
+    /// Records that a request may set keys that will all have expired by `gone_by`.
     pub fn set_keys_until(&mut self, gone_by: Moment) {
         self.gone_by = self.gone_by.max(gone_by);
     }
@@ -73,17 +74,17 @@ impl<U: Clone + PartialEq> Footprint<U> {
     }
 
     /// Records that GIVE BACK of a failed upgrade is sent to `nodes`.
-    pub fn sent_give_back(&mut self, upgrade: &U, nodes: NodeSet) {
+    pub fn sent_give_back(&mut self, upgrade: &S, nodes: NodeSet) {
         self.open.extend(nodes.iter().map(|node| (Sent::GiveBack(upgrade.clone()), node)));
     }
 
     /// Records that a node has answered a GIVE BACK of this upgrade.
-    pub fn answered_give_back(&mut self, upgrade: &U, node: usize) {
+    pub fn answered_give_back(&mut self, upgrade: &S, node: usize) {
         self.answered(&(Sent::GiveBack(upgrade.clone()), node));
     }
 
     /// Removes one of the open requests that equal `request`. It does not matter which one.
-    fn answered(&mut self, request: &(Sent<U>, usize)) {
+    fn answered(&mut self, request: &(Sent<S>, usize)) {
         if let Some(position) = self.open.iter().position(|open| open == request) {
             self.open.remove(position);
         }
@@ -94,28 +95,26 @@ impl<U: Clone + PartialEq> Footprint<U> {
         self.open.iter().any(|(sent, _)| matches!(sent, Sent::GiveBack(_)))
     }
 
-    /// The nodes that may still set the key. They may not vote on an adoption: the key of this lease could come back on
-    /// such a node after the node has transferred the key to the adopter.
+    /// The nodes that may still set the key. These nodes must not vote on an adoption: after such a node has
+    /// transferred the key to an adopter, the key of this lease could come back on the node.
     pub fn silent(&self) -> NodeSet {
-        self.unanswered.iter().chain(self.open.iter().map(|(_, node)| *node)).collect()
+        self.unanswered.with(self.open.iter().map(|(_, node)| *node).collect())
     }
 
-    /// The nodes that may hold the key. Repeat RELEASE on each of them until the node answers.
+    /// The nodes that may hold the key. Repeat RELEASE on each of these nodes until the node answers.
     pub fn holders(&self) -> NodeSet {
-        self.round_holders.iter().chain(self.healed.iter()).collect()
+        self.round_holders.with(self.healed)
     }
 
-    /// The nodes that may still hold the key of the giver. The giver is the lease that this lease was adopted from, or
-    /// that it has upgraded. On a node that has granted this lease, the key of this lease has replaced the giver's key.
+    /// The nodes that may still hold the key of the giver. The giver is the lease from which this lease was adopted or
+    /// upgraded. On a node that has granted this lease, the key of this lease has replaced the giver's key.
     pub fn may_hold_giver(&self, quorum: Quorum) -> NodeSet {
-        let is_taken =
-            |node: &usize| self.round_holders.contains(*node) && !self.unanswered.contains(*node);
-        quorum.all().iter().filter(|node| !is_taken(node)).collect()
+        quorum.all().without(self.round_holders.without(self.unanswered))
     }
 
     /// Removes and returns the open GIVE BACKs: each failed upgrade, with a node that may still apply its GIVE BACK. On
     /// that node, release the token of the upgrade first, and then the token of the lease.
-    pub fn take_upgrades(&mut self) -> Vec<(U, usize)> {
+    pub fn take_upgrades(&mut self) -> Vec<(S, usize)> {
         let mut upgrades = Vec::new();
         for (sent, node) in core::mem::take(&mut self.open) {
             match sent {
@@ -133,13 +132,13 @@ impl<U: Clone + PartialEq> Footprint<U> {
 }
 
 #[cfg(test)]
-impl<U: Clone> Footprint<U> {
+impl<S: Clone> Footprint<S> {
     /// What a node has not answered yet: whether the request of the round is open, how many HEALs are open, and the
     /// failed upgrades whose GIVE BACK is open.
-    pub(crate) fn open(&self, node: usize) -> (bool, usize, Vec<U>) {
+    pub(crate) fn open(&self, node: usize) -> (bool, usize, Vec<S>) {
         let open = || self.open.iter().filter(|(_, other)| *other == node);
         let heals = open().filter(|(sent, _)| matches!(sent, Sent::Heal)).count();
-        let upgrade = |(sent, _): &(Sent<U>, usize)| match sent {
+        let upgrade = |(sent, _): &(Sent<S>, usize)| match sent {
             Sent::Heal => None,
             Sent::GiveBack(upgrade) => Some(upgrade.clone()),
         };

@@ -1,16 +1,16 @@
 //! The restart guard: decides whether a node has been up for long enough for its votes to count.
 //!
-//! A node that restarts may have forgotten which leases it granted. The Redlock specification asks operators to keep
-//! such a node down until the forgotten leases have expired ("delayed restarts"). The guard instead ignores the node's
-//! votes for that time. The node still gets all requests. The modules in `node/` of the crate `quorlock` and the model
-//! use this module.
+//! A node that has restarted may have forgotten which leases it granted. The Redlock specification asks operators to
+//! keep such a node down until the forgotten leases have expired ("delayed restarts"). The guard instead ignores the
+//! node's votes for that time. The node still gets all requests. The modules in `node/` of the crate `quorlock` and the
+//! model use this module.
 
 use crate::round::Vote;
 use crate::tally::Answer;
 use crate::term::{Moment, Term};
 use core::time::Duration;
 
-/// Servers report their uptime in whole seconds, so the true uptime may be up to a second shorter.
+/// Servers report their uptime in whole seconds. The true uptime may be up to a second shorter than the reported one.
 const UPTIME_ERROR: Duration = Duration::from_secs(1);
 const NEVER: Moment = Moment::from_origin(Duration::MAX);
 
@@ -21,14 +21,14 @@ const NEVER: Moment = Moment::from_origin(Duration::MAX);
 pub struct Guard {
     /// The term of the longest lease that the node may have forgotten.
     term: Term,
-    /// The identity of the node's memory as last reported: it changes with a restart or a failover.
+    /// The last reported identity of the node's memory. This identity changes at a restart or a failover.
     memory: Option<String>,
     counts_from: Moment,
 }
 
 impl Guard {
-    /// Creates the guard of a node that has not been examined yet: no vote counts until [`Guard::looked`] is
-    /// called. The ttl of `term` must be the longest in use by any client.
+    /// Creates the guard of a node that the client has not examined yet. No vote of the node counts before
+    /// [`Guard::looked`] is called. The ttl of `term` must be the longest in use by any client.
     pub fn new(term: Term) -> Self {
         Self { term, memory: None, counts_from: NEVER }
     }
@@ -41,8 +41,8 @@ impl Guard {
     pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
         let age = match seen {
             Some((memory, _)) if self.memory.as_deref() == Some(memory) => return,
-            // This client examines the node for the first time. The node has forgotten nothing since it
-            // started, so its uptime shortens the guard.
+            // This client examines the node for the first time. The node has forgotten nothing since it started, so its
+            // uptime shortens the time for which its votes do not count.
             Some((_, uptime)) if self.counts_from == NEVER => uptime.saturating_sub(UPTIME_ERROR),
             // The node restarted, failed over (perhaps just now), or does not report the identity of its memory. The
             // uptime does not help: a promoted replica may have been up for a long time and still lack grants of its
@@ -53,8 +53,8 @@ impl Guard {
         self.counts_from = self.term.gone(now).minus(age);
     }
 
-    /// Records that the node reported at `now` that its memory is being replaced: it is loading data,
-    /// or it has become a replica.
+    /// Records that the node reported at `now` that its memory is being replaced: the node is loading data, or has
+    /// become a replica.
     pub fn doubted(&mut self, now: Moment) {
         self.counts_from = self.counts_from.max(self.term.gone(now));
     }
@@ -82,9 +82,10 @@ impl Vote {
 }
 
 impl Answer {
-    /// Converts an answer to EXTEND from a node whose votes do not count. A confirmation becomes `Unknown`: the node
-    /// may have granted the resource to another client, forgotten that grant, and then got this lease's key by a
-    /// repair. `No` stays `No`: the key is missing, whatever the node has forgotten.
+    /// Converts an answer to EXTEND from a node whose votes do not count.
+    ///
+    /// `Yes` becomes `Unknown`: the node may have granted the resource to another client, forgotten that grant, and
+    /// received this lease's key by a repair. `No` stays `No`: the key is missing, whatever the node has forgotten.
     pub fn uncounted(self) -> Self {
         if self == Self::Yes { Self::Unknown } else { self }
     }

@@ -1,25 +1,26 @@
 //! Observing an election: which holder an observer may report as the leader.
 //!
-//! An observer reads what the nodes store, and takes no part in the lock. The driver (`client/watch.rs` of the crate
-//! `quorlock`) reads the nodes and calls this module. The leader that this module returns is a hint: the leader may
-//! have lost the lock since the nodes were read, and only the nodes decide who holds the lock.
+//! An observer reads what the nodes store, and never contends for the lock. The driver (`client/watch.rs` of the crate
+//! `quorlock`) reads the nodes and calls this module. The returned leader is only a hint: the leader may have lost the
+//! lock since the driver read the nodes. Only the nodes decide who holds the lock.
 
 use crate::quorum::Quorum;
 
-/// Returns the leader, if its fence is larger than `after`: the token that a majority of the nodes stores *with the
-/// same fence*, and that fence. `None` if there is no such token.
+/// Returns the leader: the token that a majority of the nodes stores *with the same fence*, and that fence. `None` if
+/// no token has such a majority, or if the fence is not larger than `after`.
 ///
 /// `stored` has, for each node that answered, the token in the lock key and the fence counter of that node. Each node
-/// may appear only once. The nodes need not be read at the same moment.
+/// may appear only once. The caller need not read the nodes at the same moment.
 ///
-/// Why a majority must store the same fence: a majority stores exactly the lease's fence when the lease is returned
-/// (`fence.rs`), but a node that granted late, and was not counted, may store a larger fence. If the observer reported
-/// the largest fence of the token, that fence could exceed the fence of the next leader. The observer never goes back
-/// to a smaller fence, so it would then skip the next leader. A fence that a majority stores is smaller than the fence
-/// of every later lease, because the majority of the later lease includes one of these nodes.
+/// A majority must store the same fence, because a single node may store a larger one. When a round is won, a majority
+/// stores exactly the fence of the lease (`fence.rs`). But a node that granted late, and was not counted, may store a
+/// larger fence, which may even exceed the fence of the next leader. If an observer reported this larger fence, it
+/// would then skip the next leader, because an observer never goes back to a smaller fence. A fence that a majority
+/// stores is safe: the majority of every later lease includes one of these nodes, so every later lease has a larger
+/// fence.
 ///
 /// A majority may store the same fence even before the round is won. Until RAISE has reached the nodes, that fence may
-/// be smaller than the fence of the lease. So this function may return the same leader again, with a larger fence.
+/// be smaller than the fence of the lease. So a later call may return the same leader again, with a larger fence.
 pub fn next_leader<T: PartialEq>(
     quorum: Quorum,
     after: u64,
@@ -30,11 +31,12 @@ pub fn next_leader<T: PartialEq>(
 }
 
 /// Whether a detached lease with this fence was adopted. `counters` are the fence counters of the nodes that answered.
-/// The result is only meaningful while the keys of the lease have not expired.
+/// The result is meaningful only until the keys of the lease expire.
 ///
-/// Until the keys expire, a node that has the key grants the resource only to an adopter. So if a majority has larger
-/// counters, the round of an adopter raised them, even if the adopter has released the lease since. (The rounds of
-/// several adopters may also have raised them; these adopters then try again until one of them wins.)
+/// Until the keys expire, a node that has the key grants the resource only to adopters. So if a majority of the nodes
+/// have larger counters, grants to adopters have raised the counters. Usually, all these grants went to one adopter,
+/// which won the lease and may have released the lease since. If the grants went to several adopters, these adopters
+/// try again until one of them wins.
 pub fn is_passed(quorum: Quorum, fence: u64, counters: &[u64]) -> bool {
     counters.iter().filter(|counter| **counter > fence).count() >= quorum.size()
 }

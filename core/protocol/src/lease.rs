@@ -1,7 +1,7 @@
 //! The lease of a won round: its validity, extension, repair and release.
 //!
-//! Owns the validity end; nothing else may declare a lease valid. [`Claim`](crate::Claim) passes in the nodes'
-//! answers.
+//! This module owns the validity end: no other module may declare a lease valid. [`Claim`](crate::Claim) passes in the
+//! nodes' answers.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::tally::{Answer, Healed, Tally};
@@ -13,9 +13,9 @@ use core::time::Duration;
 pub enum Ended {
     /// Its validity end passed without an extension in time.
     Expired,
-    /// Its validity end passed after it had been extended up to its limit.
+    /// It was extended up to its limit, and its validity end has passed.
     AtLimit,
-    /// So many nodes reported the key missing that no majority can hold it.
+    /// Too many nodes reported that the key is missing: no majority can hold the key.
     Taken,
     /// Its client was closed while the lease was held.
     ClientClosed,
@@ -29,23 +29,24 @@ pub enum Ended {
 
 /// The validity of one lease.
 ///
-/// A lease is valid until the first of these events: its validity end passes; so many nodes report the key missing that
-/// no majority can hold it; its holder releases, detaches or upgrades it; its client is closed. Only a confirmed
-/// extension moves the validity end, and never beyond the limit. A lease that has ended never becomes valid again.
+/// A lease is valid until the first of these events: its validity end passes; too many nodes report that the key is
+/// missing, so that no majority can hold it; its holder releases, detaches or upgrades it; its client is closed. Only a
+/// confirmed extension moves the validity end, and never beyond the limit. A lease that has ended never becomes valid
+/// again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
     quorum: Quorum,
     end: Moment,
     limit: Option<Moment>,
-    /// Why the lease ended, once that is recorded. Expiry alone is not recorded: it follows from `end`.
+    /// Why the lease ended, if the reason is recorded. An expiry is not recorded, because it follows from `end`.
     ended: Option<Ended>,
     released: bool,
     fence: u64,
-    /// The nodes whose confirmations count. They hold the key and have not granted the resource to
-    /// another client since this lease was won.
+    /// The nodes whose confirmations count. These nodes hold the key and have not granted the resource to another
+    /// client since this lease was won.
     sound: NodeSet,
-    /// Nodes that hold the key but may have granted the resource to another client since this lease was won. Until they
-    /// are [sound](Self::sound) again, they count against the lease.
+    /// Nodes that hold the key but may have granted the resource to another client since this lease was won. Until such
+    /// a node is [sound](Self::sound) again, its confirmations count against the lease.
     passed: NodeSet,
     /// The number of upgrades begun so far. Answers to extensions that began before the latest upgrade do not count: a
     /// node may have given the key to the upgrade's token since.
@@ -55,8 +56,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates the lease of a won round from the nodes that granted it ([`Round::granted`](super::Round::granted)), its
-    /// fence and its validity end.
+    /// Creates the lease of a won round. `granted` are the nodes that granted the round
+    /// ([`Round::granted`](super::Round::granted)); `end` is the validity end.
     ///
     /// No extension moves the end beyond `limit`; `None` means no limit. The Redlock specification asks for a limit, so
     /// that a holder that hangs does not keep the lock for ever.
@@ -90,16 +91,16 @@ impl Lease {
         self.quorum
     }
 
-    /// Recreates the lease in a process that did not win its round, from the nodes' answers to a query sent at `sent`.
-    /// `None` if the sound nodes that still hold the key are not a majority.
+    /// Recreates a lease that another process won, from the nodes' answers to a query sent at `sent`. `None` if the
+    /// sound nodes that still hold the key are not a majority.
     ///
-    /// `sound` are the nodes that [counted](Self::sound) for the lease when the process that won it stopped managing
-    /// it, except those that lack the key now. `left` has each node that holds the key, with the time until the key
-    /// expires there.
+    /// `sound` are the nodes that [counted](Self::sound) for the lease when the other process stopped managing it,
+    /// except those nodes that lack the key now. `left` has each node that holds the key, with the time until the key
+    /// expires on that node.
     ///
-    /// Nobody may repair the lease after that process stopped managing it. So a sound node that still holds the key has
-    /// held it the whole time, and has granted the resource to nobody else. A majority of such nodes excludes all other
-    /// clients until the returned validity end, however long ago the lease was won.
+    /// No process is allowed to repair the lease after the other process has stopped managing it. So a sound node that
+    /// still holds the key has held the key all the time, and has granted the resource to nobody else. A majority of
+    /// such nodes excludes all other clients until the returned validity end, however long ago the lease was won.
     pub fn resume(
         quorum: Quorum,
         sound: NodeSet,
@@ -116,17 +117,17 @@ impl Lease {
         Some(Self::new(quorum, sound, fence, end, None))
     }
 
-    /// Records a late grant: `node` granted the lease's token with this fence, but its answer arrived after the round
-    /// was won.
+    /// Records a late grant: `node` granted the resource to the lease's token, with this fence, but the node's answer
+    /// arrived after the round was won.
     pub fn granted(&mut self, node: usize, fence: u64) {
-        // If the fence is larger than the lease's own, the node granted the resource to another client
-        // before this request arrived. That may have happened after the round was won.
+        // If the fence is larger than the lease's own, the node may have granted the resource to another client before
+        // it received this request, perhaps even after this round was won.
         let healed = if fence > self.fence { Healed::Passed } else { Healed::Clean };
         self.healed(node, healed);
     }
 
-    /// Records a node's answer to HEAL, which repairs a lost key. A repaired node counts only if it
-    /// cannot have contributed to another client's majority while the key was missing.
+    /// Records a node's answer to HEAL, which repairs a lost key. A repaired node counts only if it cannot have been
+    /// part of another client's majority while the key was missing.
     pub fn healed(&mut self, node: usize, healed: Healed) {
         match healed {
             Healed::Held => {}
@@ -139,8 +140,7 @@ impl Lease {
 
     /// The nodes that, as far as this client knows, do not hold the key. Send HEAL to them.
     pub fn missing(&self) -> NodeSet {
-        let known = |node: &usize| self.sound.contains(*node) || self.passed.contains(*node);
-        self.quorum.all().iter().filter(|node| !known(node)).collect()
+        self.quorum.all().without(self.sound.with(self.passed))
     }
 
     /// The nodes that count: they hold the key, as far as this client knows, and have not granted the resource to
@@ -149,8 +149,8 @@ impl Lease {
         self.sound
     }
 
-    /// Whether some nodes hold the key but do not count yet. The next confirmed extension makes them
-    /// count again, see [`Lease::extended`].
+    /// Whether some nodes hold the key but do not count yet. The next confirmed extension makes these nodes count
+    /// again, see [`Lease::extended`].
     pub fn has_passed(&self) -> bool {
         !self.passed.is_empty()
     }
@@ -178,32 +178,31 @@ impl Lease {
         self.ended(now).is_none()
     }
 
-    /// Whether the lease was given up, not only lost: by [`Lease::release`] or [`Lease::close`], which also give up a
-    /// lost lease, or by a successful [`Lease::detach`] or [`Lease::upgraded`].
+    /// Whether the lease was given up: by [`Lease::release`], by [`Lease::close`], or by a successful [`Lease::detach`]
+    /// or [`Lease::upgraded`]. A lost lease is given up only when it is released or closed.
     pub fn is_released(&self) -> bool {
         self.released
     }
 
     /// Begins an extension whose first EXTEND is sent at `sent` or later. `None` if the lease has ended, or if an
-    /// upgrade of it is under way: a node that has granted the upgrade refuses EXTEND, and that refusal would count
-    /// against the lease.
+    /// upgrade of the lease is under way: a node that has granted the upgrade refuses EXTEND, and that refusal would
+    /// count against the lease.
     ///
-    /// Send EXTEND with the ttl of [`Extension::term`] to all nodes and pass their answers to
-    /// [`Lease::extended`]. An extension never shortens the lease, just as EXTEND never shortens the life
-    /// of a key.
+    /// Send EXTEND with the ttl of [`Extension::term`] to all nodes and pass the nodes' answers to [`Lease::extended`].
+    /// An extension never shortens the lease, just as EXTEND never shortens the life of a key.
     pub fn extend(&self, sent: Moment, term: Term) -> Option<Extension> {
         let (term, latest) = match self.limit {
             Some(limit) => (term.until(sent, limit), limit),
             None => (term, term.end(sent)),
         };
         let end = term.end(sent).min(latest);
-        Some(self.ask(term, end)).filter(|_| self.may_send(sent))
+        Some(self.ask(sent, term, end)).filter(|_| self.may_send(sent))
     }
 
     /// Begins an extension that does not move the validity end: it only finds out which nodes hold the key. `None` if
     /// the lease has ended, or if an upgrade of the lease is under way.
     pub fn verify(&self, sent: Moment, term: Term) -> Option<Extension> {
-        Some(self.ask(term.until(sent, self.end), self.end)).filter(|_| self.may_send(sent))
+        Some(self.ask(sent, term.until(sent, self.end), self.end)).filter(|_| self.may_send(sent))
     }
 
     /// Whether requests that keep the lease alive may be sent.
@@ -211,8 +210,10 @@ impl Lease {
         self.is_valid(now) && !self.is_upgrading
     }
 
-    fn ask(&self, term: Term, end: Moment) -> Extension {
+    fn ask(&self, sent: Moment, term: Term, end: Moment) -> Extension {
         Extension {
+            sent,
+            patience: term.patience(),
             term,
             end,
             tally: Tally::default(),
@@ -223,17 +224,17 @@ impl Lease {
         }
     }
 
-    /// Records a node's answer to `extension`, received at `now`. Returns the result once the extension is decided.
-    /// Pass in later answers too: [`Extension::take_missing`] needs them.
+    /// Records a node's answer to `extension`, received at `now`. Returns `None` until the extension is decided, and
+    /// then the decision. Pass in later answers, too: [`Extension::take_missing`] needs them.
     ///
-    /// A majority must confirm before the *old* validity end. A later confirmation would not break exclusion, since the
-    /// nodes that confirm hold the key from then on. But another client may have held the resource in the meantime,
-    /// with a larger fence. This lease would then be valid again with the smaller fence.
+    /// A majority must confirm before the *old* validity end. A majority that confirms later still excludes other
+    /// clients, because its nodes hold the key. But after the old validity end, another client may have acquired the
+    /// resource, with a larger fence, and released it. This lease would then be valid again with the smaller fence.
     ///
     /// Only *sound* nodes can confirm. A node that lost the key and was repaired may have granted the resource to
     /// another client before the repair, and that client's lease may have begun and ended unnoticed. The node counts
-    /// again once a majority of sound nodes confirms an extension sent after the repair: that proves that no other
-    /// client had a majority.
+    /// again after a majority of sound nodes has confirmed an extension that was sent after the repair. That
+    /// confirmation proves that no other client had a majority.
     pub fn extended(
         &mut self,
         now: Moment,
@@ -283,8 +284,8 @@ impl Lease {
         }
     }
 
-    /// Makes those of `nodes` that are still `passed` count again, because a majority confirmed an extension. These
-    /// nodes held the key before that extension was sent.
+    /// Makes `nodes` count again, except those that are no longer `passed`. Call this only after a majority has
+    /// confirmed an extension; `nodes` are the nodes that were `passed` when that extension began.
     fn trust(&mut self, nodes: NodeSet) {
         for node in nodes.iter() {
             if self.passed.contains(node) {
@@ -294,45 +295,47 @@ impl Lease {
         }
     }
 
-    /// Returns the ttl of a HEAL, which repairs a node that lacks the key; `None` if the lease has ended, or if an
-    /// upgrade of it is under way. A repair needs no new majority: while the lease is valid, its majority excludes all
-    /// other clients.
+    /// Returns the ttl of a HEAL, which repairs a node that lacks the key; `None` if the lease has ended or is being
+    /// upgraded. A repair needs no new majority: while the lease is valid, its majority excludes all other clients.
     pub fn heal(&self, now: Moment, term: Term) -> Option<Duration> {
-        // A lease that was extended for longer than its term needs a larger allowance for drift.
+        // If the lease was extended for longer than this term, the HEAL needs a larger allowance for drift.
         let longer = Term { ttl: Duration::MAX, ..term }.until(now, self.end);
         let ttl = longer.ttl.max(self.end.since(now).saturating_add(term.drift()));
         self.may_send(now).then_some(ttl)
     }
 
-    /// Ends the lease for its holder: from `now` on it is not valid, whatever the nodes answer. Send
-    /// RELEASE to all nodes and pass their answers to [`Lease::released`].
+    /// Ends the lease for its holder: from `now` on the lease is not valid, whatever the nodes answer. Send RELEASE to
+    /// all nodes and pass their answers to [`Lease::released`].
     pub fn release(&mut self, now: Moment) -> Release {
         self.finish(now, Ended::Released)
     }
 
-    /// Ends the lease because its client is closed. The caller must report this to the holder and send
-    /// RELEASE as after [`Lease::release`].
+    /// Ends the lease because its client is closed. The caller must tell the holder, and then continue as after
+    /// [`Lease::release`].
     pub fn close(&mut self, now: Moment) -> Release {
         self.finish(now, Ended::ClientClosed)
     }
 
-    /// Ends the lease for its holder, who hands it over: the nodes keep its keys for an adopter. Returns `false` and
-    /// does nothing if the lease has ended or if an upgrade of it is under way.
+    /// Ends the lease for its holder, and leaves its keys on the nodes for an adopter. Returns `false` and does nothing
+    /// if the lease has ended or is being upgraded.
     ///
-    /// Tell nobody the token before this method returns. Send no HEAL afterwards: the key must not come back on a node
-    /// that has transferred it to an adopter.
+    /// Tell nobody the token before this method returns: an adopter could take the keys while the lease is still valid.
+    /// Send no HEAL afterwards: the lease's key must not come back on a node that has transferred the key to an
+    /// adopter.
     pub fn detach(&mut self, now: Moment) -> bool {
         !self.is_upgrading && self.give_up(now, Ended::Detached)
     }
 
     /// Begins an upgrade of this shared lease: a [`Round`](crate::Round) with a new token, whose TRANSFER is sent at
     /// `sent` or later. If the round is won, its lease takes the place of the shared lease. Returns `false` if the
-    /// lease has ended or is being upgraded already; then do not start the round.
+    /// lease has ended or is being upgraded already. In that case, do not start the round.
     ///
-    /// A node that has granted the upgrade still keeps other clients out for the shared lease, for at least as long as
-    /// before: neither TRANSFER nor GIVE BACK shortens the life of a key. So the upgrade does not change the validity
-    /// end, whether it succeeds or fails. If the upgrade's round is lost, undo it with a GIVE BACK for the whole term
-    /// on every node that may have granted it. Then call [`Lease::end_upgrade`].
+    /// Neither TRANSFER nor GIVE BACK shortens the life of a key. So a node that has granted the upgrade still keeps
+    /// other clients out for at least as long as the shared lease needs. The upgrade therefore does not change the
+    /// validity end of the shared lease, whether the upgrade succeeds or fails.
+    ///
+    /// If the upgrade's round is lost, send GIVE BACK to every node that may have granted the upgrade. This GIVE BACK
+    /// must restore the keys for a whole term. Then call [`Lease::end_upgrade`].
     pub fn begin_upgrade(&mut self, sent: Moment) -> bool {
         let may_begin = self.may_send(sent);
         if may_begin {
@@ -353,8 +356,8 @@ impl Lease {
     }
 
     /// Ends the shared lease for its holder, because the round of its upgrade was won. Returns whether the shared lease
-    /// was valid. If it was not, does nothing, and the caller must give the upgrade's keys back
-    /// ([`Claim::refuse`](crate::Claim::refuse)).
+    /// was valid. If it was not valid, does nothing, and the caller must give the upgrade's keys back
+    /// ([`Claim::upgraded`](crate::Claim::upgraded)).
     pub fn upgraded(&mut self, now: Moment) -> bool {
         self.give_up(now, Ended::Upgraded)
     }
@@ -375,9 +378,9 @@ impl Lease {
         Release { was_valid: ended.is_none(), tally: Tally::default() }
     }
 
-    /// Records a node's answer to `release`. Returns the result once the release is decided: `true` if the lease was
-    /// valid when it was released and a majority confirms that it held the lease's key until then. `false` if the lease
-    /// had ended before, or if no majority confirms this.
+    /// Records a node's answer to `release`. Returns `None` until the release is decided. Returns `true` if the lease
+    /// was valid when it was released, and a majority of the nodes confirm that they still held the lease's key.
+    /// Returns `false` if the lease had ended before its release, or if no majority confirms.
     pub fn released(&mut self, release: &mut Release, node: usize, answer: Answer) -> Option<bool> {
         let has_passed = answer == Answer::Yes && self.passed.contains(node);
         release.tally.add(node, if has_passed { Answer::No } else { answer });
@@ -395,7 +398,7 @@ impl Lease {
     }
 }
 
-/// The model hashes everything except the per-node state, which it reads with [`Lease::standing`].
+/// The model hashes everything except the state per node. The model reads that state with [`Lease::standing`].
 #[cfg(test)]
 impl core::hash::Hash for Lease {
     fn hash<H: core::hash::Hasher>(&self, hasher: &mut H) {
@@ -410,7 +413,7 @@ impl Lease {
         self.fence
     }
 
-    /// Whether a node is sound, and whether it holds the key again without counting (`passed`).
+    /// Whether a node is `sound`, and whether it is `passed`.
     pub(crate) fn standing(&self, node: usize) -> (bool, bool) {
         (self.sound.contains(node), self.passed.contains(node))
     }
@@ -424,33 +427,45 @@ pub enum Extended {
     Confirmed,
     /// The lease has ended: its validity end passed, it was released, or no majority can hold the key.
     Lost,
-    /// Too few answers that count. The lease is unchanged; the caller may begin another extension.
+    /// Too few of the nodes' answers count. The lease is unchanged; the caller may begin another extension.
     Undecided,
 }
 
 /// An extension in progress, from [`Lease::extend`] or [`Lease::verify`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Extension {
+    sent: Moment,
+    pub(crate) patience: Duration,
     term: Term,
     end: Moment,
     tally: Tally,
     confirmed: bool,
     /// The nodes that need HEAL and have not been returned by [`Self::take_missing`] yet.
     missing: NodeSet,
-    /// The lease's `passed` nodes when the extension began. A confirmation makes them count again.
+    /// The lease's `passed` nodes when the extension began. If a majority confirms, these nodes count again.
     passed: NodeSet,
     /// The lease's number of upgrades when the extension began.
     upgrades: u32,
 }
 
 impl Extension {
+    /// When the extension began: its EXTEND is sent at this moment or later.
+    pub fn sent(&self) -> Moment {
+        self.sent
+    }
+
+    /// How long to wait for each node's answer, from [`Extension::sent`] on.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// The term to send in EXTEND.
     pub fn term(&self) -> Term {
         self.term
     }
 
-    /// Returns the nodes that lack the key, each node once; empty until a majority has confirmed. Send
-    /// HEAL to them.
+    /// Returns the nodes that lack the key, except those that an earlier call returned. Send HEAL to the returned
+    /// nodes. Returns no node until a majority has confirmed.
     pub fn take_missing(&mut self) -> NodeSet {
         if self.confirmed { core::mem::take(&mut self.missing) } else { NodeSet::EMPTY }
     }
@@ -472,14 +487,14 @@ pub struct Release {
 }
 
 impl Release {
-    /// Whether the lease was valid when it was released. If not, the result of the release is `false`,
-    /// whatever the nodes answer.
+    /// Whether the lease was valid when it was released. If it was not, [`Lease::released`] returns `false`, whatever
+    /// the nodes answer.
     pub fn was_valid(&self) -> bool {
         self.was_valid
     }
 
-    /// Returns how long the nodes keep the keys if the holder asks for `term.ttl`; `None` if the nodes delete the keys,
-    /// because the lease had ended before its release.
+    /// Returns how long the nodes keep the keys if the holder asks for `term.ttl`; `None` if the lease had ended before
+    /// its release, because the nodes then delete the keys.
     pub fn keep(&self, now: Moment, term: Term) -> Option<Keep> {
         self.was_valid.then(|| Keep::new(term, now))
     }

@@ -1,14 +1,15 @@
-//! The local wait queue: the waiters of one client, in FIFO order among those for the same resources.
+//! The local wait queue: the waiters of one client. Waiters for the same resources are in FIFO order.
 //!
-//! Of the waiters for the same resources, only the first contends on the network. So any number of local waiters costs
-//! the nodes no more than one waiter does. The driver calls this module (`lock/waiting/waiters.rs` of the crate
-//! `quorlock`). This module does not wake waiters: the caller notifies the waiter that [`Line::leave`] returns.
+//! Usually, only the first of the waiters for the same resources contends on the network, so the others cost the nodes
+//! nothing. The driver lets more waiters contend only if several may succeed: readers, and waiters for permits. The
+//! driver calls this module (`lock/waiting/waiters.rs` of the crate `quorlock`). This module does not wake waiters: the
+//! caller notifies the waiter that [`Line::leave`] returns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// The waiters of one client. `R` identifies what they wait for: all resources of a lock together. `W`
-/// is the caller's data about one waiter.
+/// The waiters of one client. `R` identifies all the resources of a lock together. `W` is the caller's data about one
+/// waiter.
 #[derive(Debug)]
 pub struct Line<R, W> {
     waiters: HashMap<R, BTreeMap<u64, W>>,
@@ -32,7 +33,7 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
     }
 
     /// Removes a waiter from any position. Returns the waiter that thereby becomes first, if any; the caller must
-    /// notify it.
+    /// notify that waiter.
     pub fn leave(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         let waiters = self.waiters.get_mut(resource)?;
         let was_first = waiters.first_key_value().is_some_and(|(first, _)| *first == number);
@@ -67,7 +68,7 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         self.waiters.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut).for_each(act);
     }
 
-    /// The waiter behind the one with this number.
+    /// The next waiter behind the waiter with this number.
     pub fn after(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         let waiters = self.waiters.get_mut(resource)?;
         waiters.range_mut(number + 1..).next().map(|(_, waiter)| waiter)

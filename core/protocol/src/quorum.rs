@@ -71,6 +71,18 @@ impl NodeSet {
         self.0 == 0
     }
 
+    /// The nodes that are in this set or in `others`.
+    #[must_use]
+    pub fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// The nodes that are in this set and not in `others`.
+    #[must_use]
+    pub fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
     /// The nodes in the set, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..MAX_NODES).filter(move |node| self.contains(*node))

@@ -1,6 +1,6 @@
 //! When to renew a lease (`auto_extend`).
 //!
-//! Decides the moments only. The driver's renewer (`lock/renewer.rs` of the crate `quorlock`) sends the
+//! This module only decides the moments. The driver's renewer (`lock/renewer.rs` of the crate `quorlock`) sends the
 //! extensions.
 
 use crate::lease::Lease;
@@ -17,10 +17,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
 /// The renewal schedule of one lease.
 ///
-/// A renewal is due when a third of the ttl has passed since the last confirmed renewal. The driver waits for the
-/// answers to a renewal until the next one would be due. Only if no majority can answer does the driver retry earlier:
-/// a twelfth of the ttl after the renewal began. So a lease held for a time `t` is renewed at most `t / (ttl / 3)`
-/// times. During an outage it is renewed up to four times as often, but most of those requests cannot be sent.
+/// A renewal is due when a third of the ttl has passed since the last confirmed renewal. So during a time `t`, a lease
+/// is renewed at most `t / (ttl / 3)` times. The driver waits for the answers to a renewal until the next renewal would
+/// be due. If no majority can answer, the driver retries earlier: a twelfth of the ttl after the renewal began. So
+/// during an outage, the driver tries up to four times as often, but cannot send most of these requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Upkeep {
     term: Term,
@@ -48,9 +48,9 @@ impl Upkeep {
         (!lease.is_at_limit() && due < lease.end()).then_some(due)
     }
 
-    /// Returns the pause between two of `requests` requests that are due together, for leases of at least this `ttl`.
-    /// If all were sent at once, every acquire would have to wait until the nodes have processed them. With the pause,
-    /// the last request is at most half a tick late.
+    /// Returns the pause between two successive requests, if `requests` requests are due together. `ttl` is the
+    /// shortest ttl of their leases. If the driver sent all requests at once, every acquire would have to wait until
+    /// the nodes have processed them. With the pause, the last request is at most half a tick late.
     pub fn pause(ttl: Duration, requests: u32) -> Duration {
         (ttl / (2 * TICKS_PER_TTL) / requests.max(1)).min(LONGEST_PAUSE)
     }

@@ -1,8 +1,8 @@
 //! One round of an acquire: collects the nodes' votes on one ACQUIRE and decides. The rounds of adopters and of
-//! upgrades send TRANSFER instead; what this module says of ACQUIRE holds for TRANSFER, too.
+//! upgrades send TRANSFER instead of ACQUIRE. What this module says about ACQUIRE holds for TRANSFER, too.
 //!
-//! Owns the outcome and the list of nodes to undo. The round sends nothing: [`Claim`](crate::Claim) turns the returned
-//! [`Actions`] into commands for the driver.
+//! This module owns the outcome of a round, and decides which nodes get UNDO. The round sends nothing:
+//! [`Claim`](crate::Claim) turns the returned [`Actions`] into commands for the driver.
 
 use crate::fence::{Settlement, settle};
 use crate::quorum::{NodeSet, Quorum};
@@ -24,7 +24,7 @@ pub enum Vote {
         /// expires.
         expires_in: Option<Duration>,
     },
-    /// No usable answer to a request that was sent. The node may have applied the request, or may apply it later.
+    /// The request was sent, but got no usable answer. The node may have applied the request, or may apply it later.
     Unknown,
     /// The node did not apply the request: the request was never sent, or the node answered with an error.
     Refused,
@@ -47,20 +47,20 @@ impl Vote {
 /// An event that a round must handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A node's vote; exactly one per node. A driver reports [`Vote::Unknown`] when the node's deadline
-    /// passes, so that every node eventually votes.
+    /// A node's vote; exactly one per node. The driver reports [`Vote::Unknown`] if the node has not answered by the
+    /// deadline, so that every node eventually votes.
     Vote {
         /// The node's position.
         node: usize,
         /// Its vote.
         vote: Vote,
-        /// Whether the node processed the ACQUIRE before every request sent to it later. `false` if the ACQUIRE was
-        /// sent a second time (the node did not know the script, or the Redis Cluster slot had moved) or if the
-        /// connection to the node was replaced since.
+        /// Whether the node processed the ACQUIRE before every request that was sent to the node later. `false` if the
+        /// ACQUIRE was sent a second time (the node did not know the script, or the Redis Cluster slot had moved) or if
+        /// the connection to the node was replaced since.
         in_order: bool,
     },
-    /// A node's answer to ACQUIRE that arrived after its deadline, when [`Vote::Unknown`] was already counted. The vote
-    /// is `Unknown` again if the connection broke before an answer arrived. Report this event after the votes of all
+    /// A node's answer to ACQUIRE that arrived after the deadline, when [`Vote::Unknown`] was already counted. If the
+    /// connection broke before an answer arrived, the vote is `Unknown` again. Report this event after the votes of all
     /// nodes, and after [`Event::Abandon`] if the round is abandoned.
     Late {
         /// The node's position.
@@ -68,25 +68,28 @@ pub enum Event {
         /// Its answer.
         vote: Vote,
     },
-    /// A node's answer to RAISE. A driver reports `stored: false` when the node's deadline passes.
+    /// A node's answer to RAISE. The driver reports `stored: false` if the node has not answered by the deadline.
     Raised {
         /// The node's position.
         node: usize,
         /// Whether the node held this round's token and now stores the fence.
         stored: bool,
     },
-    /// The lock is no longer wanted: the caller was cancelled, or the lease that was won is given up. If the lease is
-    /// released, RELEASE must also go to all nodes (after the ACQUIRE on the same connection, if that is still open).
-    /// Undos that the round then returns must wait until every node has answered RELEASE or reached its deadline.
+    /// The lock is no longer wanted: the caller was cancelled, or the lease that was won is given up.
+    ///
+    /// If the round was won, it returns no UNDO for this event. If the lease is released, the driver sends RELEASE to
+    /// all nodes: on the connection that carried the ACQUIRE, if that connection is still open. Later votes may still
+    /// make the round return an UNDO. The driver must wait until every RELEASE was answered or has reached its
+    /// deadline, and only then send that UNDO.
     Abandon,
 }
 
 /// Why a round was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// A majority voted, and too many of them reported another holder.
+    /// A majority voted, and too many of these nodes voted against the request ([`Vote::Held`]).
     Contended {
-        /// The time until so many keys have expired that a majority can be won, if no key is extended. `None` if that
+        /// The time until enough keys have expired for a round to win a majority, if no key is extended. `None` if that
         /// time is unknown.
         free_in: Option<Duration>,
     },
@@ -114,19 +117,19 @@ pub enum Outcome {
 pub struct Actions {
     /// Send RAISE with this fence to these nodes.
     pub raise: Option<(NodeSet, u64)>,
-    /// Send UNDO (compare-and-delete of this round's token) to these nodes, after the ACQUIRE on the same connection if
-    /// that is still open. If this is the round of an adopter or of an upgrade, and the round was not
-    /// [won](Round::has_won), send GIVE BACK instead: the giver's lease gets its keys back.
+    /// Send UNDO (compare-and-delete of this round's token) to these nodes: on the connection that carried the ACQUIRE,
+    /// if that connection is still open. If the round belongs to an adopter or an upgrade and was not
+    /// [won](Round::has_won), send GIVE BACK instead of UNDO, so that the giver's lease gets its keys back.
     pub undo: NodeSet,
     /// The decision; returned once per round.
     pub outcome: Option<Outcome>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Phase {
     Voting,
     /// A majority granted different fences. `fence` is the largest fence among the `counted` nodes. Only the counted
-    /// nodes may acknowledge it.
+    /// nodes get RAISE and may acknowledge it.
     Raising {
         fence: u64,
         counted: NodeSet,
@@ -136,22 +139,22 @@ enum State {
     Won,
     /// Won, and the lease has been released.
     Released,
-    /// Lost and undone. It is not known yet whether the reason is contention or an outage.
+    /// Lost and undone, but it is not yet certain whether the reason is contention or an outage.
     Losing,
     Lost,
 }
 
 /// One attempt to win a majority, with one token.
 ///
-/// Create the round with a moment before the first ACQUIRE is sent. Pass every [`Event`] to [`Round::handle`] and carry
-/// out the returned [`Actions`], even after the decision: a grant that arrives late joins the lease or is undone,
-/// however late it is.
+/// Create the round before the first ACQUIRE is sent. Pass every [`Event`] to [`Round::handle`] and carry out the
+/// returned [`Actions`], even after the decision: a grant that arrives late joins the lease or is undone, however late
+/// it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     quorum: Quorum,
     end: Moment,
     votes: Vec<Option<Vote>>,
-    state: State,
+    phase: Phase,
 }
 
 impl Round {
@@ -161,11 +164,11 @@ impl Round {
             quorum,
             end: term.end(sent),
             votes: vec![None; quorum.nodes()],
-            state: State::Voting,
+            phase: Phase::Voting,
         }
     }
 
-    /// The nodes that may hold this round's token, now or later: all except those whose vote excludes this.
+    /// The nodes that may hold this round's token, now or later: all nodes except those whose vote rules this out.
     pub fn holders(&self) -> NodeSet {
         let may_hold = |vote: &Option<Vote>| vote.is_none_or(Vote::may_be_applied);
         (0..self.votes.len()).filter(|node| may_hold(&self.votes[*node])).collect()
@@ -180,12 +183,12 @@ impl Round {
 
     /// Whether the round was won, even if its lease was given up since.
     pub fn has_won(&self) -> bool {
-        matches!(self.state, State::Won | State::Released)
+        matches!(self.phase, Phase::Won | Phase::Released)
     }
 
     /// Whether the round was lost or abandoned. Such a round cannot win any more.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self.state, State::Losing | State::Lost)
+        matches!(self.phase, Phase::Losing | Phase::Lost)
     }
 
     /// The nodes that have granted the token so far. When the round is won, pass this set to
@@ -194,12 +197,12 @@ impl Round {
         self.grants().map(|(node, _)| node).collect()
     }
 
-    /// Whether another round could win at once although this one is lost. `lost` are the nodes whose connection turned
-    /// out to be closed before they answered. These nodes have probably not received the request, so a majority may be
-    /// possible with them.
+    /// Whether a new round could win at once, although this round is lost. `lost` are the nodes whose connection turned
+    /// out to be closed before they answered. These nodes have probably not received the request, so they may grant the
+    /// new round.
     ///
     /// The ACQUIRE itself must not be sent again: the node may have applied it, and must not apply the same ACQUIRE
-    /// twice. The other round has a fresh token, and its requests follow the undo of this round.
+    /// twice. The new round has a fresh token, and its requests follow the undo of this round.
     pub fn could_win_again(&self, lost: NodeSet) -> bool {
         let may_grant = |node: &usize| {
             lost.contains(*node)
@@ -213,7 +216,8 @@ impl Round {
     /// # Panics
     ///
     /// If the event's node is not below the number of nodes. Debug builds also panic on a second vote of a node, on a
-    /// late answer of a node whose vote was not `Unknown`, and on an answer to RAISE from a node that was not asked.
+    /// late answer of a node whose vote was not `Unknown`, and on an answer to RAISE from a node to which no RAISE was
+    /// sent.
     pub fn handle(&mut self, now: Moment, event: Event) -> Actions {
         match event {
             Event::Vote { node, vote, in_order } => self.vote(now, node, vote, in_order),
@@ -226,14 +230,14 @@ impl Round {
     fn vote(&mut self, now: Moment, node: usize, vote: Vote, in_order: bool) -> Actions {
         debug_assert!(self.votes[node].is_none(), "a node votes once");
         self.votes[node] = Some(vote);
-        match self.state {
-            State::Voting => self.decide(now),
-            // The grant joins the lease: extensions and the release go to all nodes anyway.
-            State::Raising { .. } | State::Won => Actions::default(),
+        match self.phase {
+            Phase::Voting => self.decide(now),
+            // No undo is needed: a grant joins the lease, whose extensions and release go to all nodes.
+            Phase::Raising { .. } | Phase::Won => Actions::default(),
             // On this node, the RELEASE follows this ACQUIRE, so the token does not stay there. In all other cases, the
             // node may store the token after the RELEASE.
-            State::Released if in_order && vote.is_answer() => Actions::default(),
-            State::Released | State::Losing | State::Lost => {
+            Phase::Released if in_order && vote.is_answer() => Actions::default(),
+            Phase::Released | Phase::Losing | Phase::Lost => {
                 let mut actions = Actions::default();
                 if vote.may_be_applied() {
                     actions.undo.insert(node);
@@ -246,13 +250,13 @@ impl Round {
 
     fn late(&mut self, node: usize, vote: Vote) -> Actions {
         debug_assert!(matches!(self.votes[node], Some(Vote::Unknown)), "its vote was Unknown");
-        let is_over = match self.state {
-            // The late answer does not count. The undo or release that ends the round reaches the node after the
-            // ACQUIRE.
-            State::Voting | State::Raising { .. } => return Actions::default(),
+        let is_over = match self.phase {
+            // The late answer does not count: the vote stays `Unknown`. A later UNDO or RELEASE reaches the node after
+            // the ACQUIRE.
+            Phase::Voting | Phase::Raising { .. } => return Actions::default(),
             // No undo is needed: a late grant joins the lease, whose release goes to all nodes.
-            State::Won => false,
-            State::Released | State::Losing | State::Lost => true,
+            Phase::Won => false,
+            Phase::Released | Phase::Losing | Phase::Lost => true,
         };
         self.votes[node].replace(vote);
         let undone = (is_over && vote.may_be_applied()).then_some(node);
@@ -273,14 +277,14 @@ impl Round {
             Settlement::Raise(fence) => {
                 let counted = self.grants().map(|(node, _)| node).collect();
                 let (stored, failed) = Default::default();
-                self.state = State::Raising { fence, counted, stored, failed };
+                self.phase = Phase::Raising { fence, counted, stored, failed };
                 Actions { raise: Some((counted, fence)), ..Actions::default() }
             }
         }
     }
 
     fn raised(&mut self, now: Moment, node: usize, acknowledged: bool) -> Actions {
-        let State::Raising { fence, counted, stored, failed } = &mut self.state else {
+        let Phase::Raising { fence, counted, stored, failed } = &mut self.phase else {
             return Actions::default();
         };
         debug_assert!(counted.contains(node), "only counted nodes are asked to raise");
@@ -302,32 +306,32 @@ impl Round {
     }
 
     fn abandon(&mut self) -> Actions {
-        let (state, undo) = match self.state {
-            State::Voting | State::Raising { .. } => (State::Lost, self.applied()),
-            // If the lease is released, RELEASE goes to all nodes.
-            State::Won | State::Released => (State::Released, NodeSet::EMPTY),
+        let (state, undo) = match self.phase {
+            Phase::Voting | Phase::Raising { .. } => (Phase::Lost, self.applied()),
+            // No undo is needed: if the lease is released, RELEASE goes to all nodes.
+            Phase::Won | Phase::Released => (Phase::Released, NodeSet::EMPTY),
             // The round is already undone.
-            State::Losing | State::Lost => (State::Lost, NodeSet::EMPTY),
+            Phase::Losing | Phase::Lost => (Phase::Lost, NodeSet::EMPTY),
         };
-        self.state = state;
+        self.phase = state;
         Actions { undo, ..Actions::default() }
     }
 
     fn win(&mut self, fence: u64) -> Actions {
-        self.state = State::Won;
+        self.phase = Phase::Won;
         let outcome = Outcome::Won { fence, end: self.end };
         Actions { outcome: Some(outcome), ..Actions::default() }
     }
 
     fn lose(&mut self, now: Moment) -> Actions {
-        self.state = State::Losing;
+        self.phase = Phase::Losing;
         Actions { undo: self.applied(), outcome: self.name_loss(now), raise: None }
     }
 
-    /// Returns the loss once its reason is certain: contention if a majority voted but did not grant, an
-    /// outage if too many nodes did not vote or voted too late.
+    /// Returns the loss as soon as its reason is certain: contention if a majority voted but did not grant, an outage
+    /// if too many nodes did not vote or voted too late.
     fn name_loss(&mut self, now: Moment) -> Option<Outcome> {
-        if self.state != State::Losing {
+        if self.phase != Phase::Losing {
             return None;
         }
         let granted = self.count(|vote| matches!(vote, Vote::Granted { .. }));
@@ -343,12 +347,12 @@ impl Round {
         } else {
             return None;
         };
-        self.state = State::Lost;
+        self.phase = Phase::Lost;
         Some(Outcome::Lost(loss))
     }
 
-    /// The time until so many keys have expired that, together with the nodes that granted this round, a majority is
-    /// free. The nodes that granted this round become free immediately, because the round is undone.
+    /// Returns the time until enough keys have expired for a majority of the nodes to be free. The nodes that granted
+    /// this round count as free, because the round is undone immediately.
     fn free_in(&self) -> Option<Duration> {
         let granted = self.count(|vote| matches!(vote, Vote::Granted { .. }));
         let missing = self.quorum.size().saturating_sub(granted);

@@ -1,8 +1,8 @@
 //! Which slots of a semaphore a client tries.
 //!
-//! A slot is the number of a permit. This module only guesses where a permit may be free: only the nodes decide whether
-//! to grant the permit. A wrong guess costs a round. The driver (`lock/waiting/permits.rs` of the crate `quorlock`) has
-//! one [`Slots`] for each semaphore that a client uses.
+//! A slot is the number of a permit. This module only guesses which slots may be free: the nodes decide whether to
+//! grant a permit. A wrong guess costs a round. The driver (`lock/waiting/permits.rs` of the crate `quorlock`) has one
+//! [`Slots`] for each semaphore that a client uses.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,13 @@ pub struct Slots {
 
 impl Slots {
     /// Chooses `count` different slots below `limit`, and marks them as used until [`Slots::give_back`].
-    /// Chooses `count` different slots below `limit`, and marks them as used until [`Slots::give_back`].
     ///
     /// The choice prefers `hints`, in order; then the slots that this client most recently heard to be free; then slots
-    /// drawn at random, so that different clients choose different slots. The choice takes slots that this client uses
-    /// already only if there are no others: the nodes refuse a round for such slots, but the waiter joins the nodes'
-    /// queues. `count` is 1 to `limit`; `random` draws uniformly from all of `u32`.
+    /// drawn at random, so that different clients choose different slots. If this client already uses too many of the
+    /// slots, the choice includes some of those. The nodes refuse a round for such slots, but the waiter joins the
+    /// nodes' queues.
+    ///
+    /// `count` is 1 to `limit`; `random` draws uniformly from all of `u32`.
     pub fn choose(
         &mut self,
         limit: u32,
@@ -101,19 +102,19 @@ impl Slots {
         self.is_full = true;
     }
 
-    /// Records that a waiter got its permits without waiting for the nodes.
+    /// Records that a waiter got its permits without waiting.
     pub fn heard_spare(&mut self) {
         self.is_full = false;
     }
 
-    /// Whether another waiter of this client may try at the same time. `false` if the nodes would only refuse that
-    /// waiter's round, or if this client uses all slots below `limit` itself.
+    /// Whether one more waiter of this client may try now. `false` if the nodes would probably refuse that waiter's
+    /// round, or if this client itself uses as many slots as the limit allows.
     pub fn may_be_spare(&self, limit: u32) -> bool {
         !self.is_full && self.used.len() < limit as usize
     }
 }
 
-/// Maps a uniform number to a slot below `limit`.
+/// Maps a random number, drawn uniformly from all of `u32`, to a slot below `limit`.
 fn draw(limit: u32, random: u32) -> u32 {
     let scaled = (u64::from(random) * u64::from(limit)) >> 32;
     scaled as u32
@@ -133,8 +134,8 @@ pub fn promising(reports: &[&[u32]], silent: usize, majority: usize, count: usiz
     slots.dedup();
     let nodes = |slot: u32| reports.iter().filter(|report| report.contains(&slot)).count();
     slots.retain(|slot| nodes(*slot) + silent >= majority);
-    // Slots that equally many nodes report stay in the order of the first report that has them. Each client gets the
-    // reports in a different order, so different clients choose different slots.
+    // Slots that equally many nodes report are ordered by their position in the first report that has them. Nodes begin
+    // their reports to different clients with different slots, so different clients choose different slots.
     let position = |slot: &u32| {
         reports.iter().find_map(|report| report.iter().position(|other| other == slot))
     };

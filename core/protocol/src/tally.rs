@@ -14,8 +14,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Converts an answer to a RELEASE that was sent a second time, because the first one was not answered. `No`
-    /// becomes `Unknown`: the first RELEASE may have deleted the key.
+    /// Converts an answer to a RELEASE that was sent a second time, because the node had not answered the first one.
+    /// `No` becomes `Unknown`: the first RELEASE may have deleted the key.
     pub fn repeated(self) -> Self {
         if self == Self::No { Self::Unknown } else { self }
     }
@@ -28,8 +28,8 @@ pub enum Healed {
     Held,
     /// The node holds the key now and has granted no larger fence than the lease's own.
     Clean,
-    /// The node holds the key now, but has granted a larger fence than the lease's own: it has granted the resource to
-    /// another client. That client may or may not have won a majority.
+    /// The node holds the key now, but has granted a larger fence than the lease's own. So the node may have granted
+    /// the resource to another client since the lease was won, and that client may have won a majority.
     Passed,
 }
 

@@ -1,4 +1,4 @@
-//! Moments, ttl and drift: when a lease ends for its holder, and by when every node has expired its key.
+//! Moments, ttl and drift: when a lease ends for its holder, and by when every node has expired the lease's key.
 
 use core::time::Duration;
 
@@ -68,8 +68,8 @@ impl Term {
         seconds(drift).saturating_add(CLOCK_RESOLUTION)
     }
 
-    /// Returns the validity end of a request sent at `sent`: `sent + ttl − drift`. No node expires the
-    /// key before that moment, because no node received the request before it was sent.
+    /// Returns the validity end of a request sent at `sent`: `sent + ttl − drift`. No node expires the key before that
+    /// moment, because no node received the request before `sent`.
     pub fn end(self, sent: Moment) -> Moment {
         sent.plus(self.ttl).minus(self.drift())
     }
@@ -120,8 +120,8 @@ impl Keep {
         Self { until: released.plus(term.ttl), drift_factor: term.drift_factor }
     }
 
-    /// Returns the ttl for the keys in a RELEASE that is sent at `now`; `None` if that time has passed, so that RELEASE
-    /// deletes the keys.
+    /// Returns the ttl for the keys in a RELEASE that is sent at `now`; `None` if the time of this `Keep` has passed:
+    /// the RELEASE then deletes the keys.
     pub fn ttl(self, now: Moment) -> Option<Duration> {
         let term = Term { ttl: self.until.since(now), drift_factor: self.drift_factor };
         (!term.ttl.is_zero()).then(|| term.at_least())

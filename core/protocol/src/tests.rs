@@ -19,20 +19,20 @@ mod turns;
 mod upkeep;
 mod waiting;
 
-use crate::node::entry::{Entry, Value};
+use crate::node::entry::{Entry, LockValue};
 use crate::node::readers::LockMode;
 use crate::{Ended, Lease, Moment, Quorum, Term};
 use std::time::Duration;
 
 const TERM: Term = Term { ttl: Duration::from_secs(10), drift_factor: 0.01 };
 
-impl Value for u8 {
+impl LockValue for u8 {
     fn readers() -> Self {
         Self::MAX
     }
 }
 
-impl Value for char {
+impl LockValue for char {
     fn readers() -> Self {
         '*'
     }

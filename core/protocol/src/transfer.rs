@@ -1,23 +1,27 @@
 //! Hand-over: whether an adopter can still win a lease that its holder has detached.
 //!
 //! An adopter's [`Round`](crate::Round) sends TRANSFER instead of ACQUIRE. Adopters that try at the same time may each
-//! win a minority. Each of them then gives its grants back (GIVE BACK) and tries again, so a lost round alone does not
-//! mean that the lease is lost. The driver (`lock/acquire/adoption.rs` of the crate `quorlock`) calls this module
+//! win a minority. Each adopter then gives its grants back (GIVE BACK) and tries again. So an adopter that loses a
+//! round may still win the lease. The driver (`lock/acquire/adoption.rs` of the crate `quorlock`) calls this module
 //! after each lost round.
 
 use crate::quorum::Quorum;
 
-/// After this many rounds in which a majority had another token, the lease counts as lost, even if the tokens differ.
-/// On a resource whose holders change quickly, an adopter may never see the same token twice. It is very unlikely that
-/// this many adopters each had a majority and all gave up.
+/// The lease counts as taken after this many rounds in which a majority had the same token, other than the giver's. The
+/// token may differ from round to round: if the holders of a resource change quickly, an adopter may never see the same
+/// token twice.
+///
+/// In theory, each of these tokens could belong to another adopter that had a majority but gave its grants back. It is
+/// very unlikely that this happens in so many rounds.
 const MOST_MAJORITIES: usize = 5;
 
 /// Why an adopter cannot win a lease any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untransferable {
-    /// Too many nodes do not have the key, or must not vote: the lease was released, has expired, or was forgotten.
+    /// Too many nodes do not have the key, or must not vote: the lease was released or has expired, or nodes forgot it.
     Gone,
-    /// A majority has the same other token: another client has adopted the lease, or acquired the lock after it.
+    /// A majority has the same token, other than the giver's: another client has adopted the lease, or has acquired the
+    /// lock after the lease ended.
     Taken,
 }
 
@@ -29,7 +33,7 @@ pub struct AdoptionTally<T> {
     silent: usize,
     /// The token, other than the giver's, that a majority had in the last round.
     majority: Option<T>,
-    /// The number of rounds in which a majority had another token.
+    /// The number of rounds in which a majority had the same token, other than the giver's.
     majorities: usize,
 }
 
@@ -40,13 +44,17 @@ impl<T: PartialEq> AdoptionTally<T> {
         Self { quorum, silent, majority: None, majorities: 0 }
     }
 
-    /// Records a lost round in which a majority voted, and returns why it is useless to try again; `None` if another
+    /// Records a lost round in which a majority voted. Returns why the adopter cannot win any more; `None` if another
     /// round may win.
     ///
-    /// `refusals` are the counted refusals: the token that a node has instead of the giver's, or `None` if a key is
-    /// missing there. A missing key does not come back. But the giver's token may replace another token again: the
-    /// adopter with that token may be giving up at this moment, even if it has a majority. So a majority counts only if
-    /// it has the same token in two successive rounds, or after `MOST_MAJORITIES` rounds in which some token had one.
+    /// `refusals` has an entry for each counted refusal: the token that the node has instead of the giver's, or `None`
+    /// if the node lacks a key.
+    ///
+    /// A missing key does not come back. But another adopter's token may go away again: that adopter may be giving its
+    /// grants back at this moment, even if it has a majority. So one round in which a majority has the same token
+    /// proves nothing. The lease counts as taken if a majority has the same token in two successive rounds. It also
+    /// counts as taken after `MOST_MAJORITIES` rounds in which a majority had the same token; the token may differ from
+    /// round to round.
     pub fn lost(&mut self, refusals: Vec<Option<T>>) -> Option<Untransferable> {
         let missing = refusals.iter().filter(|token| token.is_none()).count();
         if missing + self.silent > self.quorum.tolerated() {
@@ -62,7 +70,7 @@ impl<T: PartialEq> AdoptionTally<T> {
         (is_same || self.majorities >= MOST_MAJORITIES).then_some(Untransferable::Taken)
     }
 
-    /// Whether, in the last round, a majority had the same token, other than the giver's.
+    /// Whether a majority had the same token, other than the giver's, in the last round.
     pub fn is_taken(&self) -> bool {
         self.majority.is_some()
     }

@@ -5,30 +5,31 @@
 //! round is won only by the votes of a majority. A notification that is lost, late or forged costs a round, or delays
 //! the waiter until its next planned try ([`Waiting`](super::Waiting)).
 //!
-//! Public names say `call` for "notification". The driver (`lock/acquire.rs` of the crate `quorlock`) and
-//! the model use this module.
+//! In public names, a notification is a `call`. The driver (`lock/acquire.rs` of the crate `quorlock`) and the model
+//! use this module.
 
 use crate::quorum::{NodeSet, Quorum};
 use crate::term::Moment;
 use crate::waiting::RetryDelay;
 use core::time::Duration;
 
-/// A waiter for several resources may reserve a free one for 1/8 of the time that the waiter has waited, or for as
-/// long as a notification gives priority, whichever is longer.
-const KEPT_PART: u32 = 8;
+/// A waiter for several resources may reserve a free one of them. The reservation lasts for 1/8 of the time that the
+/// waiter has waited, but at least for [`Turns::call`] and at most for [`LONGEST_CALL`].
+const RESERVED_PART: u32 = 8;
 /// After a reservation, the waiter cannot reserve again for 4 times the length of that reservation. So other waiters
 /// can use the resource for most of the time while this waiter waits for its other resources.
-const PAUSE_AFTER_KEEPING: u32 = 4;
+const PAUSE_AFTER_RESERVING: u32 = 4;
 
-/// A waiter hurries if some nodes, but not a majority, have notified it: it divides its random delay by this number.
+/// If some nodes, but not a majority, have notified a waiter, the waiter hurries: it divides its random delay by this
+/// number.
 const HURRY: u32 = 16;
 
-/// How long a waiter for permits waits for the other nodes, if a majority has notified it but the nodes of that
+/// How long a waiter for permits waits for the other nodes, if a majority has notified the waiter but the nodes of that
 /// majority offer different permits.
 const AGREEMENT_WAIT: Duration = Duration::from_millis(1);
 
-/// The longest time for which a notified waiter has priority. A notification that appears valid for
-/// longer is ignored, because the node's clock was set back.
+/// The longest time for which a notified waiter goes before all others. A notification that appears valid for longer is
+/// ignored: the node's clock must have been set back.
 pub const LONGEST_CALL: Duration = Duration::from_secs(60);
 
 /// The time for which a node keeps a queue, in addition to the longest pause between two tries of a waiter.
@@ -41,7 +42,7 @@ pub struct Turns {
     pub call: Duration,
     /// The time for which a notified waiter that also needs another resource reserves this one; zero if the waiter lets
     /// others go first.
-    pub keep: Duration,
+    pub reserve: Duration,
     /// The time for which a node keeps a queue that no waiter joins. A waiter joins again with every try.
     pub memory: Duration,
 }
@@ -50,7 +51,7 @@ impl Turns {
     /// Returns the settings of a waiter that waits with `delay` and reserves nothing.
     pub fn new(delay: RetryDelay) -> Self {
         let memory = delay.longest_pause() + QUEUE_MEMORY;
-        Self { call: delay.shortest.min(LONGEST_CALL), keep: Duration::ZERO, memory }
+        Self { call: delay.shortest.min(LONGEST_CALL), reserve: Duration::ZERO, memory }
     }
 
     /// Whether a notification that arrived at `called` still gives precedence at `now`.
@@ -68,7 +69,7 @@ pub struct Calls {
     /// Each notification: node, position of the resource, moment of arrival.
     heard: Vec<(usize, usize, Moment)>,
     /// The moment from which the waiter may reserve a resource again.
-    keeps_again: Moment,
+    reserves_again: Moment,
     /// The moment from which the waiter may hurry again: try early although no majority has notified it.
     hurries_again: Moment,
 }
@@ -76,9 +77,9 @@ pub struct Calls {
 impl Calls {
     /// Creates the state of a waiter that began to wait at `arrived`, with no notification yet.
     pub fn new(quorum: Quorum, arrived: Moment, turns: Turns) -> Self {
-        let keeps_again = arrived;
+        let reserves_again = arrived;
         let hurries_again = arrived;
-        Self { quorum, turns, arrived, heard: Vec::new(), keeps_again, hurries_again }
+        Self { quorum, turns, arrived, heard: Vec::new(), reserves_again, hurries_again }
     }
 
     /// Records a notification from `node` for the resource at position `resource`. Returns when to try:
@@ -87,8 +88,8 @@ impl Calls {
     /// The waiter tries immediately if a majority has notified it. If fewer nodes have notified it, there are two
     /// possible reasons: another client holds the resource on the other nodes, or the nodes notified different waiters.
     /// If the nodes notified different waiters, a try helps: the undo of the lost round makes all nodes notify the same
-    /// waiter. So the waiter tries soon. It does so only once per longest delay, because another client may hold the
-    /// resource on the other nodes.
+    /// waiter. So the waiter hurries: it tries soon. But if another client holds the resource, hurrying does not help,
+    /// so the waiter hurries at most once per longest delay.
     pub fn add(
         &mut self,
         now: Moment,
@@ -112,9 +113,10 @@ impl Calls {
     }
 
     /// Records that `node` offers permits, and returns when to try, as [`Calls::add`] does. `agree`: whether a majority
-    /// offers the same permits, and enough of them. If a majority has notified the waiter but does not agree, a round
-    /// would probably be lost. So the waiter then waits a moment for the nodes that have not notified it, if there are
-    /// any.
+    /// offers the same permits, and enough of them.
+    ///
+    /// If a majority has notified the waiter but `agree` is `false`, a round would probably be lost. In that case, the
+    /// waiter waits a moment for the nodes that have not notified it yet, if any.
     pub fn add_offer(
         &mut self,
         now: Moment,
@@ -141,16 +143,18 @@ impl Calls {
         })
     }
 
-    /// Begins a round: forgets the notifications so far and returns the settings to send in ACQUIRE. A
-    /// notified waiter may reserve a resource that it cannot use yet, but not repeatedly.
+    /// Begins a round: forgets the notifications so far and returns the settings to send in ACQUIRE. If a majority has
+    /// notified the waiter, these settings let the waiter reserve a resource that it cannot use yet. Afterwards, the
+    /// waiter cannot reserve again for some time.
     pub fn begin(&mut self, now: Moment) -> Turns {
         let is_turn = self.is_turn(now);
         self.heard.clear();
-        if !is_turn || now < self.keeps_again {
+        if !is_turn || now < self.reserves_again {
             return self.turns;
         }
-        let keep = self.turns.call.max(now.since(self.arrived) / KEPT_PART).min(LONGEST_CALL);
-        self.keeps_again = now.plus(keep * (1 + PAUSE_AFTER_KEEPING));
-        Turns { keep, ..self.turns }
+        let reserve =
+            self.turns.call.max(now.since(self.arrived) / RESERVED_PART).min(LONGEST_CALL);
+        self.reserves_again = now.plus(reserve * (1 + PAUSE_AFTER_RESERVING));
+        Turns { reserve, ..self.turns }
     }
 }

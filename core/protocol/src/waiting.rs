@@ -1,12 +1,12 @@
 //! When a waiter tries again after a lost round, and when it gives up.
 //!
-//! Decides moments only. The driver waits and sends (`lock/acquire.rs` of the crate `quorlock`).
+//! This module only decides the moments. The driver (`lock/acquire.rs` of the crate `quorlock`) waits and sends.
 
 use crate::round::Loss;
 use crate::term::Moment;
 use core::time::Duration;
 
-/// The maximum time that is added to a waiter's delay because of the waiters before it.
+/// The maximum time that is added to a waiter's delay because other waiters are before this waiter in the queue.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The range from which the delay between two rounds is drawn. The delay is random so that contenders
@@ -26,8 +26,8 @@ impl RetryDelay {
         self.shortest + span.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 
-    /// Draws a delay for a waiter that expects a notification and polls in case none arrives. The delay
-    /// grows with the number of waiters before it.
+    /// Draws a delay for a waiter that expects a notification and polls in case none arrives. The delay grows with the
+    /// number of waiters before this one.
     fn in_queue(self, before: u64, random: u32) -> Duration {
         let delay = self.draw(random);
         let longer = delay.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
@@ -63,9 +63,9 @@ pub enum Next {
 /// One caller's wait for a lock.
 ///
 /// During contention, the wait continues until the deadline, with one last round at the deadline itself. During an
-/// outage, it continues only for `patience`, counted from the start of the first of the successive rounds that were
-/// lost to the outage. `patience` is long enough for a reconnect and short enough for callers to learn of the outage.
-/// The caller gets the loss of the last round.
+/// outage, the wait continues only for `patience`, counted from the start of the first round that was lost to this
+/// outage. `patience` should be long enough for a reconnect, but short enough that the caller soon learns of the
+/// outage. When the wait ends without a lease, the caller gets the loss of the last round.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     deadline: Option<Moment>,
@@ -73,7 +73,7 @@ pub struct Waiting {
     delay: RetryDelay,
     outage_since: Option<Moment>,
     before: Option<u64>,
-    /// Whether the round under way repeats the one before.
+    /// Whether the round under way repeats the lost round before it.
     is_repeating: bool,
 }
 
@@ -99,8 +99,8 @@ impl Waiting {
         self.outage_since
     }
 
-    /// Decides whether another round follows a lost one at once, even if `wait` is zero. `could_win` is
-    /// [`Round::could_win_again`](crate::Round::could_win_again). A round that repeats another one is not repeated
+    /// Decides whether to repeat a lost round at once, even if `wait` is zero. `could_win` is
+    /// [`Round::could_win_again`](crate::Round::could_win_again). A round that repeats another round is not repeated
     /// itself.
     pub fn repeats(&mut self, could_win: bool) -> bool {
         self.is_repeating = could_win && !self.is_repeating;

@@ -1,6 +1,6 @@
 //! [`Adoption`]: the public type for taking over a detached lease, with the options of the new lease.
 
-use crate::client::lock::{Lock, PermitChoice};
+use crate::client::lock::{Lock, WantedPermits};
 use crate::client::setters::{lease_setters, wait_setters};
 use crate::client::setup::Setup;
 use crate::config::options::Scope;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[must_use = "an adoption does nothing until `acquire` is called"]
 pub struct Adoption {
     lock: Lock,
-    /// `None` if the text is invalid; `lock` then contains the error.
+    /// `None` if the text is invalid; in that case, `lock` contains the error.
     giver: Option<Giver>,
 }
 
@@ -31,7 +31,7 @@ impl Adoption {
         let namespace = Namespace { addresses, key_prefix: &setup.options.key_prefix };
         let (lock, giver) = match namespace.read(text) {
             Ok((Leased { resources, modes, permits }, giver)) => {
-                let permits = permits.map(|(limit, slots)| PermitChoice::Adopted { limit, slots });
+                let permits = permits.map(|(limit, slots)| WantedPermits::Adopted { limit, slots });
                 (Lock::new(setup, resources).modes(modes).with_permits(permits), Some(giver))
             }
             Err(mistake) => (Lock::invalid(setup, mistake), None),
@@ -52,7 +52,7 @@ impl Adoption {
         self.lock.resources()
     }
 
-    /// The slots of the lease's permits, in order; empty if the lease is not of a semaphore, or if the text is invalid.
+    /// The slots of the lease's permits, in order; empty if the lease has no permits, or if the text is invalid.
     pub fn slots(&self) -> &[u32] {
         self.lock.adopted_slots()
     }
@@ -61,21 +61,21 @@ impl Adoption {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::Config`](crate::ErrorCode::Config) if the text is damaged, has an unknown version, or was made for
-    /// other nodes or another key prefix, and if an option is invalid.
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) if an option is invalid, or if the text is damaged, has an
+    /// unknown version, or was made for other nodes or another key prefix.
     pub fn checked(self) -> Result<Self> {
         let Self { lock, giver } = self;
         Ok(Self { lock: lock.checked()?, giver })
     }
 
-    /// Adopts the lease: this client then holds a new lease with a new token and a larger fence. At most one adopter
-    /// wins. Dropping the result cancels the adoption; other clients may then still adopt the lease.
+    /// Adopts the lease: afterwards, this client holds a new lease with a new token and a larger fence. At most one
+    /// adopter wins. Dropping the returned [`Pending`] cancels the adoption; other clients can still adopt the lease.
     ///
-    /// The result is [`ErrorCode::LeaseLost`] if no adopter can win any more: the lease was adopted already, was
-    /// released, or has expired. It is [`ErrorCode::Timeout`] if other adopters held the lease on some nodes for the
-    /// whole `wait`, [`ErrorCode::NoQuorum`] if too few nodes can vote, and [`ErrorCode::Config`] for an invalid text.
-    /// The adoption is tried even if, by the local clock, the time for an adopter has passed: only the nodes decide
-    /// whether the lease has expired.
+    /// The error is [`ErrorCode::LeaseLost`] if no adopter can win any more: the lease was adopted already, was
+    /// released, or has expired. The error is [`ErrorCode::Timeout`] if other adopters held the lease on some nodes for
+    /// the whole `wait`, [`ErrorCode::NoQuorum`] if too few nodes can vote, and [`ErrorCode::Config`] for an invalid
+    /// text. The client tries the adoption even if the detached lease has expired by the local clock: only the nodes
+    /// decide whether the lease has expired.
     ///
     /// [`ErrorCode::LeaseLost`]: crate::ErrorCode::LeaseLost
     /// [`ErrorCode::Timeout`]: crate::ErrorCode::Timeout
@@ -91,8 +91,8 @@ impl Adoption {
         self.lock.adopt(self.giver.clone(), owner)
     }
 
-    /// Returns the adoption with the options of `lock`; `None` if the text is invalid, or if the detached lease is not
-    /// on the resources of `lock`.
+    /// Returns the adoption with the options of `lock`; `None` if the text is invalid, or if the resources of the
+    /// detached lease are not those of `lock`.
     pub(crate) fn like(self, lock: &Lock) -> Option<Self> {
         let giver = self.giver.filter(|_| self.lock.resources() == lock.resources())?;
         Some(Self { lock: lock.clone(), giver: Some(giver) })

@@ -1,8 +1,8 @@
-//! [`Election`]: the public type of a candidate for the leader of a resource, with its options.
+//! [`Election`]: the public type of a candidate for the leadership of a resource, with the candidate's options.
 //!
-//! A leader is the holder of the lock on the resource. A candidate waits for the lock, and at the same time for a
-//! leader that hands its lease over to the candidate. When one of the two succeeds, the candidate cancels the other.
-//! `lock/election.rs` sends and reads the messages.
+//! A leader is the holder of the lock on the resource. A candidate waits for two things at the same time: for the lock,
+//! and for a leader that hands its lease over to the candidate. When one of the two waits succeeds, the candidate
+//! cancels the other wait. `lock/election.rs` sends and reads the messages.
 
 use crate::client::adoption::Adoption;
 use crate::client::lock::Lock;
@@ -31,8 +31,8 @@ use tokio::sync::oneshot;
 ///
 /// The options apply to the leader's lease. An option that is not set has the client's value, except `max_hold`: by
 /// default, a leader keeps its lease without a limit. After a leader crashes, its lease expires within the `ttl`, and
-/// another candidate can be elected. Observers see the leader's `holder` name, and a leader names a candidate by its
-/// `holder` to hand over the lease. A candidate without a name cannot get a lease by hand-over.
+/// another candidate can be elected. Observers see the `holder` name of the leader. To hand over its lease, a leader
+/// chooses a candidate by the candidate's `holder` name, so a candidate without a name cannot get a lease by hand-over.
 #[derive(Clone)]
 #[must_use = "a candidate does nothing until `next` or `run` is called"]
 pub struct Election {
@@ -68,8 +68,8 @@ impl Election {
         self.lock.resources().first().map(String::as_str).unwrap_or_default()
     }
 
-    /// Waits, without a limit, until this candidate is elected, and returns the leader's lease. Dropping the result
-    /// ends the candidacy.
+    /// Waits, without a limit, until this candidate is elected, and returns the leader's lease. Dropping the returned
+    /// [`Pending`] ends the candidacy.
     ///
     /// While too few nodes can vote, the candidate tries again. Only errors with [`ErrorCode::Config`] or
     /// [`ErrorCode::Closed`] end the wait.
@@ -81,22 +81,21 @@ impl Election {
     #[doc(hidden)]
     pub fn next_as(&self) -> Pending<Result<Lease>> {
         let started = self.lock.prepare().and_then(|keys| {
-            let driver = Arc::clone(self.setup.driver());
-            let campaign = Campaign { election: self.clone(), driver: Arc::clone(&driver), keys };
-            let (sender, receiver) = oneshot::channel();
-            driver.begin(campaign.run(sender))?;
-            Ok(Pending::open_ended(receiver))
+            let driver = self.setup.driver();
+            let campaign = Campaign { election: self.clone(), driver: Arc::clone(driver), keys };
+            driver.begin_for(|caller| campaign.run(caller))
         });
-        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+        Pending::started(started).without_end()
     }
 
-    /// Calls `lead` each time this candidate is elected, until `lead` returns while the lease is not lost. Then
-    /// releases the lease, unless `lead` has [handed it over](Lease::hand_over), and returns the result of `lead`.
+    /// Waits until this candidate is elected, and calls `lead` with the lease. After `lead` returns, `run` releases the
+    /// lease and returns the result of `lead`. If `lead` has [handed the lease over](Lease::hand_over), there is
+    /// nothing to release. If the lease is lost before `lead` returns, `run` waits for the next election and calls
+    /// `lead` again.
     ///
-    /// If the lease is lost, the future of `lead` is dropped before another leader can be elected, and the candidate
-    /// campaigns again. It also campaigns again if `lead` returns after the loss. Dropping the future of `run` drops
-    /// the future of `lead` and releases the lease in the background, even if a task that `lead` has spawned still has
-    /// the lease.
+    /// If the lease is lost while `lead` runs, `run` drops the future of `lead` before another leader can be elected.
+    /// Dropping the future of `run` drops the future of `lead` and releases the lease in the background, even if a task
+    /// that `lead` has spawned still uses the lease.
     ///
     /// # Errors
     ///
@@ -125,7 +124,8 @@ impl Election {
             let lease = &leading.0;
             let lost = async {
                 if lease.lost().await.is_none() {
-                    // `lead` itself has released, detached or handed over the lease, and goes on.
+                    // `lead` itself has released, detached or handed over the lease, but has not returned: keep polling
+                    // `lead`.
                     pending::<()>().await;
                 }
             };
@@ -151,7 +151,7 @@ impl fmt::Debug for Election {
     }
 }
 
-/// The lease of a leader, which is released when `run` ends.
+/// The lease of a leader. Dropping this value releases the lease.
 struct Leading(Arc<Lease>);
 
 impl Drop for Leading {
@@ -161,7 +161,7 @@ impl Drop for Leading {
     }
 }
 
-/// One wait to be elected.
+/// One wait of a candidate until it is elected.
 struct Campaign {
     election: Election,
     driver: Arc<Driver>,
@@ -177,7 +177,7 @@ impl Campaign {
             () = caller.closed() => return,
             elected = self.elected() => elected,
         };
-        // Sending fails if the caller is gone. The lease is then dropped, which releases it.
+        // Sending fails if the caller is gone. In that case, the lease is dropped, which releases the lease.
         let _ = caller.send(elected);
     }
 
@@ -234,7 +234,7 @@ impl Campaign {
         }
     }
 
-    /// Subscribes to the messages for this candidate; `None` if the candidate has no name.
+    /// Subscribes to the messages for this candidate. Returns `None` if the candidate has no name.
     fn listen(&self) -> Option<Topic> {
         let holder = self.election.lock.holder_name(&self.driver);
         let prefix = &self.driver.options.key_prefix;

@@ -1,9 +1,10 @@
-//! Leases that outlive the process that acquired them, for scripts, which have no long-running process to hold them.
+//! Leases that outlive the process that acquired them. They are for scripts: a script has no long-running process that
+//! could hold a lease.
 //!
 //! [`keep`] stops managing a lease and returns a text; [`resume`] turns the text into a lease in another process.
-//! Between the two calls, nothing renews or repairs the lease, so it expires after its ttl unless it is resumed and
-//! extended in time. The text contains the token, so it is a secret: anyone who has the text can extend and release the
-//! lease. Any number of processes may use the text; they share the lease.
+//! Between the two calls, nothing renews or repairs the lease, so it expires after its ttl, unless a process resumes
+//! and extends it in time. The text contains the token, so it is a secret: anyone who has the text can extend and
+//! release the lease. Any number of processes may use the text; they share the lease.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
@@ -13,7 +14,7 @@ use crate::config::options::Options;
 use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lock::claim::Claim;
-use crate::lock::claim::held::{Grant, HeldLease};
+use crate::lock::claim::held::{Fate, Grant, HeldLease};
 use crate::lock::driver::Driver;
 use crate::lock::lease::Lease;
 use crate::runtime::clock;
@@ -27,7 +28,6 @@ use quorlock_protocol::{FENCE_LIMIT, NodeSet, StoredToken, Unresumable};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The contents of the text of a kept lease.
@@ -47,8 +47,8 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Reads a text for a client that has `nodes` nodes. `fingerprint` is the client's [`fingerprint`]; fails if the
-    /// text has another one.
+    /// Reads the text of a kept lease, for a client that has `nodes` nodes. `fingerprint` is the client's
+    /// [`fingerprint`]; fails if the fingerprint in the text differs.
     pub(crate) fn read(text: &str, nodes: usize, fingerprint: u32) -> Result<Self> {
         let kept: Self = text::read(TextKind::Kept, text)?;
         if kept.nodes != fingerprint {
@@ -60,8 +60,8 @@ impl Kept {
         if kept.is_possible(nodes) { Ok(kept) } else { Err(text::damaged()) }
     }
 
-    /// Whether [`keep`] can have written these values, for a client that has `nodes` nodes. Does not check the names of
-    /// the resources; [`Lock`] checks them.
+    /// Whether [`keep`] could have written these values for a client that has `nodes` nodes. Does not check the names
+    /// of the resources; [`Lock`] checks them.
     fn is_possible(&self, nodes: usize) -> bool {
         Options::is_ttl(self.ttl)
             && (1..FENCE_LIMIT).contains(&self.fence)
@@ -71,27 +71,20 @@ impl Kept {
     }
 }
 
-/// Stops renewing the lease, and returns the lease with the text from which [`resume`] makes a lease. The keys stay on
-/// the nodes until they expire.
+/// Stops renewing the lease. Returns the lease, and the text from which [`resume`] makes a lease. The keys stay on the
+/// nodes until they expire.
 ///
-/// First waits, for at most `node_timeout`, until all nodes have granted the lease: a node that grants it after the
-/// text is written does not count for the resumed lease.
+/// First waits until all nodes have granted the lease, but for at most `node_timeout`: a node that grants the lease
+/// only after the text is written does not count for the resumed lease.
 pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)> {
     lease.check()?;
     let Some(held) = lease.held().map(Arc::clone) else { return Err(Error::closed()) };
     if held.grant.permits.is_some() {
         return Err(Error::config("permits of a semaphore cannot be kept: detach the lease"));
     }
-    if held.is_upgrading() {
-        return Err(Error::config("a lease that is being upgraded cannot be kept"));
-    }
     let ttl = held.grant.term.ttl;
     held.wait_a_moment_until(|state| state.claim.lease().missing().is_empty()).await;
-    let sound = held.state().claim.lease().sound().iter().collect();
-    if !lease.let_go() {
-        return Err(held.lost_error());
-    }
-    held.grant.is_kept.store(true, Ordering::Release);
+    let sound = lease.pass_on()?.iter().collect();
     let resources = lease.resources().to_vec();
     let token = lease.token().to_owned();
     let nodes = fingerprint(setup);
@@ -100,11 +93,11 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
     Ok((lease, text::write(TextKind::Kept, &kept)))
 }
 
-/// Makes a lease from a text that [`keep`] returned. The lease is not renewed or repaired.
+/// Makes a lease from a text that [`keep`] returned. Nothing renews or repairs this lease.
 ///
-/// The result is [`ErrorCode::LeaseLost`] if the lease has ended; any of its keys that are still on the nodes are then
-/// released. The result is [`ErrorCode::NoQuorum`] if too few nodes answer to decide, and [`ErrorCode::Config`] if the
-/// text is damaged or was made for other nodes.
+/// The error is [`ErrorCode::LeaseLost`] if the lease has ended. In that case, this function releases the keys of the
+/// lease that are still on nodes. The error is [`ErrorCode::NoQuorum`] if too few nodes answer to tell whether the
+/// lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
 pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let kept = Kept::read(text, setup.endpoints.len(), fingerprint(setup))?;
     let resources = Resources::from(kept.resources);
@@ -119,7 +112,8 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let sound = kept.sound.into_iter().collect();
     let term = driver.options.term(kept.ttl);
     let quorum = driver.quorum;
-    let claim = Claim::resume(quorum, sound, kept.fence, term, &stored, clock::now());
+    let now = clock::now();
+    let claim = Claim::resume(Arc::clone(&subject), quorum, sound, kept.fence, term, &stored, now);
     let nodes = quorum.nodes();
     let needed = quorum.size();
     let holders = stored.left.len();
@@ -133,14 +127,11 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
             let error = Error::new(ErrorCode::NoQuorum, message);
             return Err(error.about(&resources).with_nodes(reports));
         }
-        Err(Unresumable::Ended) => {
-            // No process can resume the lease any more, so its remaining keys would only block others.
-            let release = |(node, _): &(usize, Duration)| {
-                let patience = driver.options.node_timeout(kept.ttl);
-                let request = Request::release(&subject, driver.turns());
-                driver.call(*node, request, clock::now(), patience)
-            };
-            join_all(stored.left.iter().map(release)).await;
+        Err(Unresumable::Ended(nodes_left)) => {
+            let patience = driver.options.node_timeout(kept.ttl);
+            let request = Request::release(&subject, driver.turns());
+            let release = |node| driver.call(node, request.clone(), now, patience);
+            join_all(nodes_left.iter().map(release)).await;
             let message = format!(
                 "the lease of {resources} has ended: {holders} of {nodes} nodes still held it, {needed} are needed"
             );
@@ -160,22 +151,21 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         auto_extend: false,
         keep: None,
         owner: None,
-        is_deleted: AtomicBool::new(false),
-        is_kept: AtomicBool::new(false),
+        fate: Fate::default(),
     };
     let held = HeldLease::new(driver, grant, claim);
     let lease = Lease::new(renewer, held);
     if driver.closing.is_cancelled() {
-        // `Client::close` may have run before this lease was registered. Let it go without a release, so that another
-        // process can still resume it.
-        lease.let_go();
+        // `Client::close` may have run before this lease was registered. Let the lease go without a release, so that
+        // another process can still resume the lease.
+        let _ = lease.pass_on();
         return Err(Error::closed().about(lease.resources()));
     }
     Ok(lease)
 }
 
-/// Asks all nodes whether they hold the subject's token for all resources, and how long until the first of those keys
-/// expires. Also returns each node's report, for an error.
+/// Asks each node whether it holds the subject's token for all resources, and how soon the first of these keys expires.
+/// Returns the answers, and a report of each node for error messages.
 async fn find(driver: &Driver, subject: &Subject) -> (StoredToken, Vec<NodeReport>) {
     let asked = clock::now();
     let about = |keys: &Keys| {
@@ -195,7 +185,7 @@ async fn find(driver: &Driver, subject: &Subject) -> (StoredToken, Vec<NodeRepor
                 }
                 None => missing.insert(node),
             },
-            // The node has not answered, or it is guarded and may have lost the key.
+            // The node did not answer, or it is guarded: a guarded node may have lost the key.
             _ => unknown.insert(node),
         }
     }
@@ -206,8 +196,8 @@ async fn find(driver: &Driver, subject: &Subject) -> (StoredToken, Vec<NodeRepor
     (StoredToken { asked, left, missing }, reports)
 }
 
-/// Returns a checksum of the nodes' addresses, in the order of the client's list, and the key prefix. A client with
-/// other nodes or another prefix has another checksum.
+/// Returns a checksum of the client's key prefix and of the nodes' addresses, in the order of the client's list. A
+/// client with other nodes or another prefix has another checksum.
 fn fingerprint(setup: &Setup) -> u32 {
     let addresses = setup.endpoints.iter().map(|endpoint| &*endpoint.address);
     let parts: Vec<_> = addresses.chain([&*setup.options.key_prefix]).collect();

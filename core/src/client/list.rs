@@ -15,11 +15,11 @@ use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Returns the resources whose names begin with `prefix`, sorted and at most `limit` of them, and whether there may be
-/// more.
+/// Lists the held resources whose names begin with `prefix`. Returns at most `limit` names, sorted, and whether there
+/// may be more names.
 ///
-/// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Any majority has at least one
-/// key of each lock that is held.
+/// The error is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. A majority is enough: for each
+/// lock that is held, at least one node of any majority has the lock key.
 pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(Vec<String>, bool)> {
     let driver = setup.driver();
     driver.ready().await?;
@@ -50,7 +50,7 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     let mut is_cut = false;
     for (keys, is_all) in answers.into_iter().flatten() {
         is_cut |= !is_all;
-        // The lock keys of permits are not the names of resources.
+        // Skip the lock keys of permits: the lock on a permit is not the lock on a resource.
         let keys = keys.iter().filter(|key| !is_reserved(key));
         let names = keys.filter_map(|key| key.strip_prefix(&**key_prefix));
         resources.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
@@ -59,8 +59,9 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     Ok((resources.into_iter().take(limit).collect(), is_cut))
 }
 
-/// Returns the lock keys of one node, at most about `limit`, and whether these are all of them. If a server of the node
-/// fails, returns the server's answer as the error.
+/// Returns the lock keys of one node that begin with `prefix`, and whether these are all of them. Stops reading from a
+/// server after the server has returned more than `limit` keys. If a server of the node fails, returns the server's
+/// answer as the error.
 async fn keys_of(
     driver: &Driver,
     node: &Arc<Node>,
@@ -91,7 +92,7 @@ async fn keys_at(
 ) -> std::result::Result<(BTreeSet<String>, bool), Answered> {
     let mut found = BTreeSet::new();
     let mut cursor = 0;
-    // No acquire waits for this listing, so wait longer than `node_timeout` for a slow page.
+    // No acquire waits for this listing, so wait at least `connect_timeout` for a slow page.
     let options = &driver.options;
     let patience = options.connect_timeout.max(options.node_timeout(options.ttl));
     loop {

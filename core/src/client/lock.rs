@@ -30,15 +30,15 @@ pub struct Lock {
     resources: Resources,
     options: Options,
     scope: Scope,
-    /// `None` if this is a lock and not a semaphore.
-    permits: Option<PermitChoice>,
+    /// The permits that an acquire takes instead of locking the resources. `None`: an acquire locks the resources.
+    permits: Option<WantedPermits>,
     mistake: Option<Error>,
 }
 
-/// The permits of a semaphore that a [`Lock`] acquires instead of its resources.
+/// The permits of a semaphore that a [`Lock`] acquires. Such a lock does not lock the resource itself.
 #[derive(Clone)]
-pub(crate) enum PermitChoice {
-    /// This many permits, whichever are free.
+pub(crate) enum WantedPermits {
+    /// Any `count` permits that are free.
     Any { limit: u32, count: u32 },
     /// The permits of a lease that is being adopted.
     Adopted { limit: u32, slots: Vec<u32> },
@@ -69,7 +69,8 @@ impl Lock {
     wait_setters!();
 
     /// Locks all resources in shared mode: any number of clients can hold the resources at the same time, if all of
-    /// these clients lock in shared mode. Use this mode for readers of data whose writers lock exclusively.
+    /// these clients lock in shared mode. Use this mode for readers of data, and the exclusive mode for writers of the
+    /// same data.
     pub fn shared(self) -> Self {
         self.modes(Modes::All(Mode::Shared))
     }
@@ -98,7 +99,7 @@ impl Lock {
         if let Err(error) = self.options.set_per_lock(self.scope, dialect, name, value) {
             let is_unnamed = self.scope == Scope::Lock && self.resources.is_empty();
             if is_unnamed && dialect == Dialect::Python {
-                // The resource was probably passed by name.
+                // The program has probably passed the resource as a keyword argument.
                 self.mistake = Some(Error::config(format!(
                     "{}; the resource comes first, without a name: lock(\"orders:42\")",
                     error.message()
@@ -112,13 +113,13 @@ impl Lock {
     /// The slots of an adopted lease, in order; empty if the lease is not of a semaphore.
     pub(crate) fn adopted_slots(&self) -> &[u32] {
         match &self.permits {
-            Some(PermitChoice::Adopted { slots, .. }) => slots,
+            Some(WantedPermits::Adopted { slots, .. }) => slots,
             _ => &[],
         }
     }
 
-    /// Makes the lock acquire these permits instead of its resources; `None` for a lock.
-    pub(crate) fn with_permits(mut self, permits: Option<PermitChoice>) -> Self {
+    /// Makes an acquire take these permits instead of locking the resources. `None`: an acquire locks the resources.
+    pub(crate) fn with_permits(mut self, permits: Option<WantedPermits>) -> Self {
         self.permits = permits;
         self
     }
@@ -129,7 +130,7 @@ impl Lock {
         self
     }
 
-    /// The name of the holder that others see while this lock is held; empty for none.
+    /// The holder name that other clients see while this lock is held; empty if the holder has no name.
     pub(crate) fn holder_name(&self, driver: &Driver) -> Arc<str> {
         Arc::clone(self.options.holder.as_ref().unwrap_or(&driver.process_name))
     }
@@ -150,16 +151,16 @@ impl Lock {
         &self.resources
     }
 
-    /// Acquires the lock. The time limit `wait` starts now, not when the result is first polled. Dropping the result
-    /// cancels the acquire.
+    /// Acquires the lock. The time limit `wait` starts with this call, not when the returned [`Pending`] is first
+    /// polled. Dropping the [`Pending`] cancels the acquire.
     ///
-    /// If others hold the lock for the whole `wait`, the result is [`ErrorCode::Timeout`](crate::ErrorCode::Timeout).
-    /// If too few nodes can vote, and still cannot after `connect_timeout` or after `wait`, whichever is shorter, the
-    /// result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
+    /// If others hold the lock for the whole `wait`, the error is [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). If
+    /// too few nodes can vote, the acquire retries for `connect_timeout` or for `wait`, whichever is shorter. If too
+    /// few nodes can vote during this whole time, the error is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
     ///
-    /// Locks are not re-entrant. If a lease of this client holds the resource, the `Timeout` error
-    /// says so. If the calling tokio task or thread acquired that lease itself, the event
-    /// `acquire.reentrant` warns about that after a second of waiting.
+    /// Locks are not re-entrant. If a lease of this client holds the resource, the `Timeout` error says so. If the same
+    /// tokio task or thread acquired that lease, the caller waits for itself: the client emits the event
+    /// `acquire.reentrant` after the acquire has waited for a second.
     pub fn acquire(&self) -> Pending<Result<Lease>> {
         self.acquire_as(Some(Owner::current())).delivered_by(Self::deliver)
     }
@@ -170,7 +171,7 @@ impl Lock {
         self.start(&self.options, owner, None, Caller::Acquire)
     }
 
-    /// Adopts a lease of these resources.
+    /// Adopts a detached lease on these resources. `giver` is the detached lease.
     pub(crate) fn adopt(
         &self,
         giver: Option<Giver>,
@@ -179,7 +180,8 @@ impl Lock {
         self.start(&self.options, owner, giver, Caller::Acquire)
     }
 
-    /// Makes the option `keep` also apply when the lease is dropped. Called when a Rust program receives the lease.
+    /// Makes the option `keep` apply not only when the lease is released, but also when the lease is dropped. Called
+    /// when a Rust program receives the lease.
     pub(crate) fn deliver(acquired: &mut Result<Lease>) {
         if let Ok(lease) = acquired {
             lease.keep_when_dropped();
@@ -187,9 +189,9 @@ impl Lock {
     }
 
     /// Tries once to acquire the lock, and ignores `wait`. Returns `None` if others hold the lock, or if the votes were
-    /// split among several clients. Dropping the result cancels the attempt.
+    /// split among several clients. Dropping the returned [`Pending`] cancels the attempt.
     ///
-    /// Contention is the only failure that is not an error. If too few nodes can vote, the result is
+    /// Contention is the only failure that is not an error. If too few nodes can vote, the error is
     /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum), as in [`Lock::acquire`].
     ///
     /// ```
@@ -231,36 +233,29 @@ impl Lock {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
             let permits = match self.permits {
-                Some(PermitChoice::Any { limit, count }) => Some((limit, count)),
+                Some(WantedPermits::Any { limit, count }) => Some((limit, count)),
                 _ => None,
             };
             let acquire =
                 Acquire::new(renewer, &self.resources, keys, options, owner, giver, permits);
-            let (sender, receiver) = oneshot::channel();
-            renewer.driver().begin(acquire.run(caller(sender)))?;
-            Ok(Pending::new(receiver))
+            renewer.driver().begin_for(|sender| acquire.run(caller(sender)))
         });
-        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+        Pending::started(started)
     }
 
-    /// Whether an acquire would fail now because the lock is held on too many nodes. If the lock has several resources,
-    /// each node on which any of them is held counts. The result may be out of date on return.
+    /// Whether an acquire would fail now because the lock is held on too many nodes. A lock on several resources is
+    /// held on a node if at least one of the resources is held there. The answer may be out of date when the call
+    /// returns.
     ///
-    /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes answer to
-    /// decide.
+    /// The error is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes answer to decide.
     pub fn locked(&self) -> Pending<Result<bool>> {
         let started = self.prepare().and_then(|keys| {
-            let (sender, receiver) = oneshot::channel();
-            let driver = self.setup.driver();
             let resources = self.resources.clone();
             let patience = self.options.node_timeout(self.options.ttl);
-            let fan_out = Arc::clone(driver);
-            driver.begin(async move {
-                let _ = sender.send(locked(&fan_out, &resources, keys, patience).await);
-            })?;
-            Ok(Pending::new(receiver))
+            let driver = self.setup.driver();
+            driver.ask(async move |driver| locked(&driver, &resources, keys, patience).await)
         });
-        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+        Pending::started(started)
     }
 
     pub(crate) fn prepare(&self) -> Result<Arc<[Keys]>> {
@@ -272,10 +267,10 @@ impl Lock {
         }
         let prefix = &self.options.key_prefix;
         match &self.permits {
-            Some(PermitChoice::Any { .. }) => {
+            Some(WantedPermits::Any { .. }) => {
                 return Ok([Keys::semaphore(prefix, &self.resources[0])].into());
             }
-            Some(PermitChoice::Adopted { limit, slots }) => {
+            Some(WantedPermits::Adopted { limit, slots }) => {
                 let keys = |slot: &u32| Keys::permit(prefix, &self.resources[0], *slot, *limit);
                 return Ok(slots.iter().map(keys).collect());
             }
@@ -289,7 +284,7 @@ impl Lock {
             }
         };
         let mut keys: Vec<_> = self.resources.iter().map(keys).collect();
-        // Sorted, so that locks with the same resources share a local wait queue.
+        // Sort the keys, so that locks that name the same resources in different orders share a local wait queue.
         keys.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
         Ok(keys.into())
     }

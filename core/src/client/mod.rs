@@ -1,11 +1,12 @@
 //! The public API: [`Client`], its builder, locks and status queries.
 //!
-//! This module holds a client's configuration and, in each process, its driver and renewer. It turns calls into
-//! operations of `lock`, `doctor` and `node`. It contains none of the lock's rules. Apart from tests, no other module
-//! of the crate depends on this module; language bindings call it.
+//! This module holds a client's configuration, and the client's driver and renewer in each process. It turns calls into
+//! operations of `lock`, `doctor` and `node`, and contains none of the lock's rules. Language bindings call this
+//! module. Inside the crate, only tests depend on it.
 //!
-//! Reading order: `mod.rs`, `lock.rs`, `setters.rs` (options), `setup.rs` (what belongs to one process), `election.rs`,
-//! `watch.rs`, `status.rs`, `test_nodes.rs` (for the tests that users write).
+//! Reading order: `mod.rs`, `lock.rs`, `semaphore.rs`, `adoption.rs`, `setters.rs` (options), `setup.rs` (the
+//! configuration, and the driver and renewer of each process), `election.rs`, `watch.rs`, `status.rs`,
+//! `permits_status.rs`, `list.rs`, `kept.rs`, `test_nodes.rs` (for the tests that users write).
 
 pub(crate) mod adoption;
 pub(crate) mod election;
@@ -46,7 +47,6 @@ use status::Status;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// A client of N independent nodes. Clones are cheap, and share the client's connections, leases and statistics.
 ///
@@ -87,9 +87,9 @@ pub struct ClientBuilder {
 
 impl ClientBuilder {
     /// Sets the nodes' URLs: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
-    /// `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…`, `unix:///path[?db=…&user=…&pass=…]`,
-    /// or `memory://name` for an in-memory node of this process, for tests. By default the URLs are read from the
-    /// environment variable `QUORLOCK_NODES`.
+    /// `redis-sentinel://host[:port],…/service`, `redis-cluster://host[:port],…` or
+    /// `unix:///path[?db=…&user=…&pass=…]`. For tests, `memory://name` is an in-memory node of this process. If the
+    /// program sets no nodes, the client reads the URLs from the environment variable `QUORLOCK_NODES`.
     pub fn nodes<I: IntoIterator<Item = S>, S: Into<String>>(mut self, urls: I) -> Self {
         self.urls = Some(urls.into_iter().map(Into::into).collect());
         self
@@ -100,8 +100,8 @@ impl ClientBuilder {
         self.nodes(url::split(urls))
     }
 
-    /// Like [`ClientBuilder::node_list`], for the command line: `source` names the option or variable that contained
-    /// the list.
+    /// Like [`ClientBuilder::node_list`], for the command line: `source` is the name of the option or variable that
+    /// contained the list.
     #[doc(hidden)]
     pub fn node_list_from(mut self, source: &'static str, urls: &str) -> Self {
         self.options.dialect = Dialect::CommandLine;
@@ -109,15 +109,16 @@ impl ClientBuilder {
         self.node_list(urls)
     }
 
-    /// Sets a function that returns the user and the password for each new connection to a node, in place of those in
-    /// the node's URL: for tokens that expire, and for passwords that change. The function's argument is the node's
-    /// address, as in [`Client::addresses`]. Connections to sentinels and in-memory nodes do not use the function.
+    /// Sets a function that returns a user and a password. The client calls the function for each new connection to a
+    /// node, with the node's address as in [`Client::addresses`]. Use a function for tokens that expire and for
+    /// passwords that change. The client does not call the function for connections to sentinels and in-memory nodes.
     ///
-    /// The future runs on quorlock's own runtime, a tokio runtime, and must not block. If the future fails or panics,
-    /// or if the future and the connecting together take longer than `connect_timeout`, the attempt to connect fails,
-    /// and the client tries again later. Errors and logs contain the text of the future's error.
+    /// The future that the function returns runs on quorlock's own tokio runtime, and must not block. `connect_timeout`
+    /// limits the whole attempt to connect, including this future. The attempt also fails if the future returns an
+    /// error or panics. After a failed attempt, the client tries again later. Errors and logs contain the error text
+    /// that the future returns.
     ///
-    /// `build` returns an error if a URL also has a user or a password.
+    /// `build` returns an error if the URL of a node also contains a user or a password.
     pub fn credentials<F>(mut self, ask: impl Fn(&str) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = std::result::Result<Credentials, String>> + Send + 'static,
@@ -145,14 +146,14 @@ impl ClientBuilder {
         self.duration("node_timeout", timeout)
     }
 
-    /// Sets the maximum time for connecting to a node. While too few nodes can vote, an acquire or extension keeps
-    /// trying for this time; an acquire stops earlier if `wait` is shorter. 1 ms to 1 h, 1 s by default.
+    /// Sets the maximum time for connecting to a node: 1 ms to 1 h, 1 s by default. While too few nodes can vote, an
+    /// acquire or an extension retries for at most this time. If `wait` is shorter, the acquire stops after `wait`.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.duration("connect_timeout", timeout)
     }
 
-    /// Sets the maximum relative difference in rate between two clocks: 0 to 0.5. By default it is read from the
-    /// environment variable `QUORLOCK_DRIFT_FACTOR`, and is 0.01 (1 %) if the variable is not set.
+    /// Sets how much the speed of two clocks may differ, as a fraction: 0 to 0.5. The default is the value of the
+    /// environment variable `QUORLOCK_DRIFT_FACTOR`, or 0.01 (1 %) if the variable is not set.
     pub fn drift_factor(self, factor: f64) -> Self {
         self.option(Dialect::Rust, "drift_factor", &OptionValue::Number(factor))
     }
@@ -164,22 +165,23 @@ impl ClientBuilder {
         self.option(Dialect::Rust, "retry_delay", &OptionValue::List(delays.into()))
     }
 
-    /// Sets the time for which a restarted node cannot vote: 10 ms to 24 h, and at least the longest ttl of any client;
-    /// zero turns this guard off. By default it is read from the environment variable `QUORLOCK_RESTART_GUARD`, such as
-    /// `30s`, and is off if the variable is not set. Without the guard, a node that loses its data in a restart may
-    /// grant a lock while an earlier lease on the same resource is still valid.
+    /// Sets the restart guard: the time after a restart during which a node cannot vote, 10 ms to 24 h. The guard must
+    /// be at least as long as the longest ttl of any client. Zero turns the guard off. The default is the value of the
+    /// environment variable `QUORLOCK_RESTART_GUARD`, such as `30s`. If the variable is not set, the guard is off.
+    /// Without the guard, a node that loses its data in a restart may grant a lock while an earlier lease on the same
+    /// resource is still valid.
     pub fn restart_guard(self, guard: Duration) -> Self {
         self.duration("restart_guard", guard)
     }
 
-    /// Sets the prefix of all keys on the nodes. By default it is read from the environment variable
-    /// `QUORLOCK_KEY_PREFIX`, and is empty if the variable is not set.
+    /// Sets the prefix of all keys on the nodes. The default is the value of the environment variable
+    /// `QUORLOCK_KEY_PREFIX`. If the variable is not set, the prefix is empty.
     pub fn key_prefix(self, prefix: impl Into<String>) -> Self {
         self.option(Dialect::Rust, "key_prefix", &OptionValue::Text(prefix.into()))
     }
 
-    /// Sets an option by name, or the `nodes`, for language bindings. `name`, `value` and error
-    /// messages use the form of `dialect`. If the value is invalid, `build` returns the error.
+    /// Sets the option with this name, or the nodes if the name is `nodes`. For language bindings. `name`, `value` and
+    /// error messages use the form of `dialect`. If the value is invalid, `build` returns the error.
     pub fn option(mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         let set = match name {
             "nodes" => {
@@ -198,15 +200,17 @@ impl ClientBuilder {
         self.option(Dialect::Rust, name, &OptionValue::Number(duration.as_secs_f64()))
     }
 
-    /// Builds the client. Does no IO, apart from reading the files that TLS parameters name.
+    /// Builds the client. This method reads the TLS files that the URLs name, and does no other IO.
     ///
-    /// Options that were not set, and that must be equal for all clients of a fleet, are read from the environment
-    /// variables `QUORLOCK_RESTART_GUARD`, `QUORLOCK_KEY_PREFIX` and `QUORLOCK_DRIFT_FACTOR`, unless all nodes are
-    /// in-memory nodes. An empty variable counts as not set.
+    /// The restart guard, the key prefix and the drift factor must be equal for all clients of a fleet. If the program
+    /// has not set one of these options, this method reads its environment variable: `QUORLOCK_RESTART_GUARD`,
+    /// `QUORLOCK_KEY_PREFIX` or `QUORLOCK_DRIFT_FACTOR`. If all nodes are in-memory nodes, this method does not read
+    /// these variables. An empty variable counts as not set.
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for a bad URL, option, environment variable or node list.
+    /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an invalid URL, option, environment variable or list of
+    /// nodes.
     pub fn build(self) -> Result<Client> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
@@ -239,14 +243,16 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Returns the lock on a resource, or on several resources, of which an acquire locks all or none. A [`Lock`] holds
-    /// nothing; each acquire creates its own lease. If a name is invalid, the acquire returns the error.
+    /// Returns the lock on one or several resources. An acquire locks all of the resources or none. A [`Lock`] holds
+    /// nothing; each acquire creates a separate lease. If the name of a resource is invalid, the acquire returns an
+    /// error.
     pub fn lock(&self, resources: impl Into<Resources>) -> Lock {
         Lock::new(Arc::clone(&self.setup), resources.into())
     }
 
-    /// Returns the semaphore of a resource. At most `limit` of its permits, 1 to 1,024, are held at the same time. All
-    /// clients should use the same limit. If the name or the limit is invalid, the acquire returns the error.
+    /// Returns the semaphore of a resource. At most `limit` permits are held at the same time; the limit is 1 to 1,024.
+    /// All clients should use the same limit. If the name of the resource or the limit is invalid, the acquire returns
+    /// an error.
     pub fn semaphore(&self, resource: impl Into<String>, limit: u32) -> Semaphore {
         self.semaphore_as(Dialect::Rust, resource, &OptionValue::Number(limit.into()))
     }
@@ -262,9 +268,9 @@ impl Client {
         Semaphore::new(Arc::clone(&self.setup), resource.into(), dialect, limit)
     }
 
-    /// Returns the adoption of a lease that its holder has [detached](Lease::detach), in this process or another, in
-    /// any language. [`Lease::detach`] gave the `text` to that holder. If the text is invalid, the acquire returns the
-    /// error.
+    /// Returns an [`Adoption`], which takes over a lease that its holder has detached. The holder may be a program in
+    /// another process and in another language. `text` is the text that the holder got from [`Lease::detach`]. If the
+    /// text is invalid, [`Adoption::acquire`] returns an error.
     ///
     /// ```
     /// # async fn run() -> quorlock::Result<()> {
@@ -284,7 +290,8 @@ impl Client {
         Adoption::new(Arc::clone(&self.setup), text)
     }
 
-    /// Checks the time `within` for [`Lease::detach_by`] before a lease exists. Used by the command line.
+    /// Checks `within`, the argument of [`Lease::detach_by`], before there is a lease to detach. Used by the command
+    /// line.
     ///
     /// # Errors
     ///
@@ -294,22 +301,23 @@ impl Client {
         self.setup.options.within(dialect, within).map(drop)
     }
 
-    /// Returns a candidate for the leader of a resource. The leader is the holder of the lock on the resource, and the
-    /// candidates wait for this lock. If the name is invalid, [`Election::next`] and [`Election::run`] return the
-    /// error.
+    /// Returns a candidate for the leadership of a resource. The leader is the holder of the lock on the resource, and
+    /// the candidates wait for this lock. If the name of the resource is invalid, [`Election::next`] and
+    /// [`Election::run`] return the error.
     ///
-    /// The candidate has the client's options, except that it waits without a limit and, as the leader, keeps its lease
-    /// without a limit.
+    /// The candidate has the client's options, with two exceptions: the candidate waits without a limit, and after its
+    /// election, it keeps its lease without a limit.
     pub fn elect(&self, resource: impl Into<String>) -> Election {
         Election::new(Arc::clone(&self.setup), resource.into())
     }
 
-    /// Returns an observer of the leader of a resource. The observer takes no part in the election. It reports the
-    /// holder name and the fence of each new leader, and the fences only increase. If the name is invalid,
-    /// [`Watch::next`] returns the error.
+    /// Returns an observer of the leader of a resource. The observer takes no part in the election. The observer
+    /// reports the holder name and the fence of each new leader. Every reported fence is larger than the one before. If
+    /// the name of the resource is invalid, [`Watch::next`] returns the error.
     ///
-    /// A reported leader is a hint, for followers that connect to the leader or redirect requests to it: the leader may
-    /// have changed in the meantime. Safety comes from the fence that the leader sends with its writes.
+    /// A reported leader is only a hint, because another leader may have been elected since. Followers can use the hint
+    /// to connect to the leader, or to redirect requests to it. Safety comes from the fence that the leader sends with
+    /// its writes.
     ///
     /// ```
     /// # async fn run() -> quorlock::Result<()> {
@@ -336,9 +344,9 @@ impl Client {
         self.setup.driver().stats()
     }
 
-    /// Examines all nodes, and reports what keeps them from voting and what may break a guarantee of the lock. The
-    /// examination changes nothing on the nodes. It takes at most twice `connect_timeout`, or three times
-    /// `connect_timeout` if a node is a Redis Cluster.
+    /// Examines all nodes. Reports why a node cannot vote, and what may break a guarantee of the lock. The examination
+    /// changes nothing on the nodes. It takes at most twice `connect_timeout`, or three times `connect_timeout` if a
+    /// node is a Redis Cluster.
     ///
     /// The only possible error is [`ErrorCode::Closed`], if the client is closed.
     ///
@@ -348,13 +356,14 @@ impl Client {
         self.ask(async move { Ok(diagnose(&setup.endpoints, &setup.options).await) })
     }
 
-    /// Asks each node whether it can vote now, and changes nothing on it. Returns as soon as `enough` nodes can vote,
-    /// and at the latest when `connect_timeout` plus `node_timeout` has passed. The outcome is
-    /// [`NodeOutcome::Granted`](crate::NodeOutcome::Granted) at nodes that can vote, and
-    /// [`NodeOutcome::Pending`](crate::NodeOutcome::Pending) at nodes that had not answered when the call returned.
+    /// Asks each node whether it can vote now. The query changes nothing on the nodes. After `enough` nodes have
+    /// confirmed that they can vote, the call waits only a little longer for the others. The call takes at most
+    /// `connect_timeout` plus `node_timeout`. The outcome is [`NodeOutcome::Granted`](crate::NodeOutcome::Granted) for
+    /// nodes that can vote, and [`NodeOutcome::Pending`](crate::NodeOutcome::Pending) for nodes that did not answer
+    /// before the call returned.
     ///
-    /// If two nodes are the same server, the result is an error with [`ErrorCode::Config`], as in an acquire. Used by
-    /// the command line.
+    /// If two nodes are the same server, the call fails with [`ErrorCode::Config`], as an acquire does. Used by the
+    /// command line.
     ///
     /// [`ErrorCode::Config`]: crate::ErrorCode::Config
     #[doc(hidden)]
@@ -371,27 +380,19 @@ impl Client {
         if self.is_closed() {
             return Pending::ready(Err(Error::closed()));
         }
-        let (sender, receiver) = oneshot::channel();
-        let task = async move {
-            // Sending fails if the caller does not wait any more.
-            let _ = sender.send(work.await);
-        };
-        match self.setup.driver().spawn(task) {
-            Ok(()) => Pending::new(receiver),
-            Err(error) => Pending::ready(Err(error)),
-        }
+        Pending::started(self.setup.driver().ask(|_| work))
     }
 
-    /// Queries all nodes for the holder and the waiters of a resource. The query changes nothing;
-    /// the result may be out of date on return.
+    /// Queries all nodes for the holder and the waiters of a resource. The query changes nothing on the nodes. The
+    /// status may be out of date when the query returns.
     ///
-    /// Nodes that do not answer are not an error: see [`State::Unknown`](crate::State::Unknown).
+    /// A node that does not answer does not cause an error: see [`State::Unknown`](crate::State::Unknown).
     pub fn status(&self, resource: impl Into<String>) -> Pending<Result<Status>> {
         status::status(&self.setup, resource.into())
     }
 
-    /// Stops renewing a lease of this client, and returns the lease with a text from which [`Client::resume`] makes a
-    /// lease in any process. After this call, neither dropping the lease nor closing the client releases it; the lease
+    /// Stops renewing a lease of this client. Returns the lease, and a text from which [`Client::resume`] makes a lease
+    /// in any process. After this call, neither dropping the lease nor closing the client releases the lease; the lease
     /// expires after its ttl. The text is a secret: anyone who has the text can extend and release the lease. Used by
     /// the command line.
     #[doc(hidden)]
@@ -400,11 +401,11 @@ impl Client {
         self.ask(async move { keep(&setup, lease).await })
     }
 
-    /// Makes a lease from the text that [`Client::keep`] returned. The lease is not renewed, and nodes that lost its
-    /// key do not get the key back. Used by the command line.
+    /// Makes a lease from the text that [`Client::keep`] returned. The client does not renew this lease, and does not
+    /// restore the lease's key on nodes that have lost the key. Used by the command line.
     ///
-    /// The result is [`ErrorCode::LeaseLost`] if the lease has ended, [`ErrorCode::NoQuorum`] if too few nodes answer
-    /// to decide, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
+    /// The error is [`ErrorCode::LeaseLost`] if the lease has ended, [`ErrorCode::NoQuorum`] if too few nodes answer to
+    /// tell whether the lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
     ///
     /// [`ErrorCode::LeaseLost`]: crate::ErrorCode::LeaseLost
     /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
@@ -416,12 +417,12 @@ impl Client {
         self.ask(async move { resume(&setup, &text).await })
     }
 
-    /// Returns the resources whose names begin with `prefix` and that have a lock key on any node, sorted and at most
-    /// `limit` of them, and whether there may be more. Lock keys are recognized by their values, so keys of other
-    /// libraries are not listed. The call changes nothing on the nodes, but reads all of their keys.
+    /// Lists the resources that have a lock key on any node and whose names begin with `prefix`. Returns at most
+    /// `limit` names, sorted, and whether there may be more names. quorlock recognizes its lock keys by their values,
+    /// so the list does not contain keys of other libraries. The call changes nothing on the nodes, but reads every key
+    /// of every node.
     ///
-    /// The result is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command
-    /// line.
+    /// The error is [`ErrorCode::NoQuorum`] if fewer than a majority of the nodes answered. Used by the command line.
     ///
     /// [`ErrorCode::NoQuorum`]: crate::ErrorCode::NoQuorum
     #[doc(hidden)]
@@ -435,19 +436,21 @@ impl Client {
         self.ask(async move { list(&setup, &prefix, limit).await })
     }
 
-    /// Releases the resource on behalf of the holder in this [`Status`], and notifies the next waiter. If another lease
-    /// has replaced that holder, the new lease is not affected. Returns the outcome at each node;
-    /// [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the node had nothing to delete.
+    /// Releases the resource if it is still held by the holder that the status `seen` shows, and notifies the next
+    /// waiter. If another client has acquired the resource since, the call does not affect the new lease. Returns the
+    /// outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the node had nothing to
+    /// delete.
     ///
-    /// Use this for a holder that hangs, or that crashed and had a long ttl. A holder that is alive notices the loss at
-    /// its next extension, after a third of its ttl; until then it may work concurrently with the next holder. A key
-    /// whose value is not text is not deleted. A node for which the status has no token gets no request; its report
-    /// repeats the outcome in the status.
+    /// Use this method if the holder hangs, or if the holder has crashed and its ttl is long. A holder that is alive
+    /// notices the loss at its next extension, within about a third of its ttl. Until then, this holder and the next
+    /// holder may work at the same time. The call does not delete a key whose value is not text. If the status has
+    /// no token for a node, the call sends no request to the node, and the report repeats the node's outcome from the
+    /// status.
     pub fn force_release(&self, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
         status::release(&self.setup, seen)
     }
 
-    /// Like [`Client::force_release`], for the current holder of the resource. For language bindings.
+    /// Like [`Client::force_release`], but first queries the current status of the resource. For language bindings.
     #[doc(hidden)]
     pub fn force_release_holder(
         &self,
@@ -456,9 +459,10 @@ impl Client {
         status::release_holder(&self.setup, resource.into())
     }
 
-    /// Deletes the fencing counters of a resource that is neither held nor waited for and that will not be used again,
-    /// such as one with a random name. Otherwise the nodes keep these counters for a minute beyond the ttl. Returns the
-    /// outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the resource is in use.
+    /// Deletes the fencing counters of a resource, unless the resource is held or has waiters. Use this method for a
+    /// resource that will not be used again, such as one with a random name. Without this call, the counters expire a
+    /// minute after the last lease would have expired. Returns the outcome at each node;
+    /// [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the resource is in use.
     pub fn forget(&self, resource: impl Into<String>) -> Pending<Result<Vec<NodeReport>>> {
         status::forget(&self.setup, resource.into())
     }
@@ -468,10 +472,10 @@ impl Client {
         self.setup.is_closed()
     }
 
-    /// Runs a future on the calling thread, which also drives quorlock's own runtime until the future is done. Client
-    /// operations, the future and the tasks that the future spawns on tokio thus share one thread, and need not wake
-    /// another thread. For a program whose main loop is this future, such as `quorlock serve`. Neither the future nor
-    /// its tasks may block.
+    /// Runs a future on the calling thread, which also drives quorlock's own runtime until the future is done. So
+    /// client operations, the future, and the tasks that the future spawns on tokio share one thread, and none of them
+    /// has to wake another thread. For a program whose main loop is this future, such as `quorlock serve`. Neither the
+    /// future nor its tasks may block.
     ///
     /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if the runtime cannot start.
     ///
@@ -483,9 +487,9 @@ impl Client {
         runtime::drive(future)
     }
 
-    /// Runs a task on quorlock's own runtime, where renewals have priority over such tasks. For programs that use
-    /// [`Client::drive`]. The task must not block, and must yield between pieces of work that take longer than a
-    /// fraction of a millisecond. A panic ends only the task.
+    /// Runs a task on quorlock's own runtime, where renewals have priority over the task. For programs that use
+    /// [`Client::drive`]. The task must not block, and must not run for more than a fraction of a millisecond without
+    /// yielding. If the task panics, only the task ends.
     ///
     /// The result is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if the runtime cannot start.
     #[doc(hidden)]
@@ -493,17 +497,18 @@ impl Client {
         runtime::spawn(task)
     }
 
-    /// Returns a tokio runtime that the calling thread drives, for example for a program that also waits for things
-    /// other than quorlock. Returns an error if the process cannot open enough files; tokio itself would panic.
+    /// Creates a tokio runtime that runs only while a thread blocks on it. For a program that waits for quorlock and
+    /// for other events. Returns an error if the process cannot open enough files; in that case, tokio's own
+    /// constructor would panic.
     #[doc(hidden)]
     pub fn new_runtime() -> std::io::Result<tokio::runtime::Runtime> {
         runtime::executor::new_runtime()
     }
 
-    /// Closes the client. Acquires in progress end with [`ErrorCode::Closed`], leases that are still held are released,
-    /// and the connections are closed. Waits for the nodes for at most `connect_timeout`. May be called more than once.
-    /// The option [`Lock::keep`] does not apply to the leases that the call releases, because their holders have not
-    /// finished: the nodes delete the keys.
+    /// Closes the client: ends acquires in progress with [`ErrorCode::Closed`], releases the leases that are still
+    /// held, and closes the connections. Waits for the nodes for at most `connect_timeout`. May be called more than
+    /// once. The nodes delete the keys of the released leases at once: the option [`Lock::keep`] does not apply,
+    /// because the holders have not finished their work.
     ///
     /// In a forked child, closes only the child's connections, not the parent's.
     ///

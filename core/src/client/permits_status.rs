@@ -1,4 +1,4 @@
-//! The status of a semaphore: who has which permit, node by node. No acquire relies on this status.
+//! The status of a semaphore: the holder of each permit, and the report of each node. No acquire relies on this status.
 
 use crate::client::setup::Setup;
 use crate::client::status::ask;
@@ -16,7 +16,6 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// The holder of a permit: a majority of the nodes stores the holder's token for this permit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,15 +23,16 @@ use tokio::sync::oneshot;
 pub struct PermitHolder {
     /// The number of the permit.
     pub slot: u32,
-    /// The name that the holder has given itself; `None` if it has none.
+    /// The name that the holder has chosen for itself; `None` if the holder has no name.
     pub holder: Option<String>,
-    /// The first 8 characters of the holder's token, which tell holders apart; a lease of several permits has one
+    /// The first 8 characters of the holder's token, which tell holders apart. All permits of one lease have the same
     /// token. The rest of the token is secret.
     pub token: String,
     /// The largest fencing token of the permit on the nodes that store the holder's token; `None` if these nodes have
-    /// forgotten it.
+    /// forgotten the fencing token.
     pub fence: Option<u64>,
-    /// The time in milliseconds until fewer than a majority of the nodes hold the permit, unless the lease is extended.
+    /// The time in milliseconds until fewer than a majority of the nodes hold the permit, unless the lease is extended;
+    /// `None` if the time is unknown.
     pub expires_in_ms: Option<u64>,
 }
 
@@ -42,19 +42,19 @@ pub struct PermitHolder {
 pub struct SemaphoreStatus {
     /// The name of the resource.
     pub resource: String,
-    /// The limit of the client that asks.
+    /// The limit that the querying client uses.
     pub limit: u32,
-    /// The number of permits below the limit that are free on a majority of the nodes.
+    /// The number of permits that are free on a majority of the nodes. Slots at or above the limit do not count.
     pub free: u32,
-    /// The number of waiters: the length of the longest queue.
+    /// The number of waiters: the length of the longest queue on any node.
     pub waiters: u64,
     /// The holders, in the order of their slots. Slots at or above the limit belong to clients that use a larger limit.
     pub holders: Vec<PermitHolder>,
-    /// The outcome at each node, in the order of the client's list.
+    /// The report of each node, in the order of the client's list.
     pub nodes: Vec<PermitNode>,
 }
 
-/// What one node reports of a semaphore.
+/// What one node reports about a semaphore.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PermitNode {
@@ -65,7 +65,7 @@ pub struct PermitNode {
     pub outcome: NodeOutcome,
     /// Details of a failure; empty if there is none.
     pub detail: String,
-    /// The number of permits that are held on this node; `None` if the node did not answer.
+    /// The number of permits that are held on this node; `None` if there is no report, or if the report does not count.
     pub held: Option<u32>,
 }
 
@@ -127,7 +127,7 @@ fn milliseconds(left: Duration) -> u64 {
     u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns what a node stores; `None` if its answer does not count.
+/// Returns what a node stores; `None` if the node did not answer, or if the answer does not count.
 fn stored(answered: &Answered) -> Option<StoredPermits> {
     match answered {
         Ok(Reply::SeenPermits(stored)) => Some(stored.clone()),
@@ -135,7 +135,7 @@ fn stored(answered: &Answered) -> Option<StoredPermits> {
     }
 }
 
-/// Queries all nodes. `checked` is an error if the semaphore is not valid.
+/// Queries all nodes. If `checked` is an error, returns this error without a query.
 pub(crate) fn status(
     setup: &Arc<Setup>,
     resources: &[String],
@@ -144,18 +144,9 @@ pub(crate) fn status(
 ) -> Pending<Result<SemaphoreStatus>> {
     let started = checked.and_then(|()| {
         let resources = Resources::from(resources.to_vec());
-        let driver = Arc::clone(setup.driver());
-        let (sender, receiver) = oneshot::channel();
-        let task = {
-            let driver = Arc::clone(&driver);
-            async move {
-                // Sending fails if the caller does not wait any more.
-                let _ = sender.send(look(&driver, &resources, limit).await);
-            }
-        };
-        driver.begin(task).map(|()| Pending::new(receiver))
+        setup.driver().ask(async move |driver| look(&driver, &resources, limit).await)
     });
-    started.unwrap_or_else(|error| Pending::ready(Err(error)))
+    Pending::started(started)
 }
 
 async fn look(driver: &Driver, resources: &Resources, limit: u32) -> Result<SemaphoreStatus> {

@@ -1,7 +1,7 @@
 //! [`Semaphore`]: the public type for the permits of a resource. This module checks the options; `crate::lock` runs the
 //! acquires.
 
-use crate::client::lock::{Lock, PermitChoice};
+use crate::client::lock::{Lock, WantedPermits};
 use crate::client::permits_status::{SemaphoreStatus, status};
 use crate::client::setters::{lease_setters, wait_setters};
 use crate::client::setup::Setup;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// is acquired, so it can be cloned, shared and acquired any number of times.
 ///
 /// Each permit has a number, its slot: 0 to `limit` − 1. Each slot is a separate lock, held on a majority of the nodes,
-/// so the limit is as safe as a lock is. The semaphore is independent of the lock on the same resource.
+/// so the limit is as safe as a lock. The semaphore is independent of the lock on the same resource.
 ///
 /// An option that is not set has the client's value.
 ///
@@ -39,7 +39,7 @@ use std::sync::Arc;
 pub struct Semaphore {
     lock: Lock,
     setup: Arc<Setup>,
-    /// Zero if it is not valid.
+    /// Zero if the given limit is invalid.
     limit: u32,
     count: u32,
 }
@@ -62,7 +62,7 @@ impl Semaphore {
     fn with_permits(self) -> Self {
         let Self { lock, setup, limit, count } = self;
         Self {
-            lock: lock.with_permits(Some(PermitChoice::Any { limit, count })),
+            lock: lock.with_permits(Some(WantedPermits::Any { limit, count })),
             setup,
             limit,
             count,
@@ -116,9 +116,9 @@ impl Semaphore {
 
     /// Acquires the permits, as [`Lock::acquire`] acquires a lock. [`Lease::slots`] returns their slots.
     ///
-    /// If too few permits are free during the whole `wait`, the result is
+    /// If too few permits are free during the whole `wait`, the error is
     /// [`ErrorCode::Timeout`](crate::ErrorCode::Timeout). Waiters are served in the order of their arrival, so a waiter
-    /// that wants several permits is not overtaken forever. Dropping the result cancels the acquire.
+    /// that wants several permits is not overtaken forever. Dropping the returned [`Pending`] cancels the acquire.
     pub fn acquire(&self) -> Pending<Result<Lease>> {
         self.lock.acquire()
     }
@@ -128,7 +128,8 @@ impl Semaphore {
         self.lock.acquire_as(owner)
     }
 
-    /// Tries to acquire the permits without waiting, like [`Lock::try_acquire`]. Returns `None` if too few are free.
+    /// Tries to acquire the permits without waiting, like [`Lock::try_acquire`]. Returns `None` if too few permits are
+    /// free.
     pub fn try_acquire(&self) -> Pending<Result<Option<Lease>>> {
         self.lock.try_acquire()
     }
@@ -138,9 +139,9 @@ impl Semaphore {
         self.lock.try_acquire_as(owner)
     }
 
-    /// Queries all nodes for the holders and the waiters. The query changes nothing; the result may be out of date on
-    /// return. Nodes that do not answer are not an error, unless fewer than a majority answer:
-    /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
+    /// Queries all nodes for the holders and the waiters. The query changes nothing on the nodes. The status may be out
+    /// of date when the query returns. A single node that does not answer does not cause an error. If fewer than a
+    /// majority of the nodes answer, the error is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
     pub fn status(&self) -> Pending<Result<SemaphoreStatus>> {
         let checked = self.lock.prepare();
         status(&self.setup, self.lock.resources(), self.limit, checked.map(drop))

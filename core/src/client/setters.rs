@@ -1,7 +1,7 @@
 //! The setters of the options that several builders have, written once. A builder that expands these macros must have a
 //! method `option`, which sets an option by its name and checks the value.
 
-/// The setters for the builders of leases, and for the client builder, which sets their defaults.
+/// The setters that all builders have. On the client builder, these setters set the client's defaults.
 macro_rules! lease_setters {
     () => {
         /// Sets the time for which the nodes keep a lease that is not extended: 10 ms to 24 h. A client's default is
@@ -15,8 +15,8 @@ macro_rules! lease_setters {
             self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
         }
 
-        /// Sets the maximum time that a lease can be held, despite extensions: 10 ms or more. If you set a value, the
-        /// value also limits the `ttl`. A client's default is 1 h; this default does not limit the `ttl`.
+        /// Sets the maximum time that a lease can be held, even if it is extended: 10 ms or more. If you set a value,
+        /// the value also limits the `ttl`. A client's default is 1 h; this default does not limit the `ttl`.
         pub fn max_hold(self, max_hold: std::time::Duration) -> Self {
             self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
         }
@@ -26,23 +26,23 @@ macro_rules! lease_setters {
             self.option(Dialect::Rust, "max_hold", &OptionValue::Null)
         }
 
-        /// Sets the name of the holder, which others see: at most 128 bytes without control characters; empty for
-        /// none. A client's default is `hostname:pid` of the process that acquires the lease. The name is part of the
-        /// key's value on the nodes.
+        /// Sets the holder name that other clients see: at most 128 bytes, without control characters. An empty name
+        /// means no name. A client's default is `hostname:pid` of the process that acquires the lease. The nodes store
+        /// the name in the value of the key.
         pub fn holder(self, name: impl Into<String>) -> Self {
             self.option(Dialect::Rust, "holder", &OptionValue::Text(name.into()))
         }
 
-        /// Sets how long the nodes keep the key of a released lease, so that nobody else acquires the lock during that
-        /// time: 10 ms to 24 h from the release. Zero, a client's default, deletes the key. See
-        /// [`Lease::release_and_keep`](crate::Lease::release_and_keep).
+        /// Sets how long the nodes keep the key after the lease is released: 10 ms to 24 h. During this time, no other
+        /// client can acquire the lock. Zero, which is a client's default, means that the nodes delete the key on
+        /// release. See [`Lease::release_and_keep`](crate::Lease::release_and_keep).
         pub fn keep(self, keep: std::time::Duration) -> Self {
             self.option(Dialect::Rust, "keep", &OptionValue::Number(keep.as_secs_f64()))
         }
     };
 }
 
-/// The setters for builders whose wait may be limited: all except the candidate of an election.
+/// The setters for builders that accept a limit for the wait: all builders except `Election`.
 macro_rules! wait_setters {
     () => {
         /// Sets the maximum time that an acquire waits for other holders. Zero means a single attempt. A client's

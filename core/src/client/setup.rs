@@ -1,5 +1,6 @@
-//! The configuration of a client, which forked children share, and the renewer and driver that each process starts for
-//! the client. A forked child thus gets its own connections on first use.
+//! The configuration of a client, and the client's renewer and driver in each process. A forked child shares the
+//! configuration with its parent. The child creates its own renewer and driver on first use, and so opens its own
+//! connections.
 
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
@@ -12,7 +13,7 @@ use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The configuration of a client, which forked children share, and the renewer of each process.
+/// The configuration of a client, and the client's renewer in each process. Forked children share the configuration.
 pub(crate) struct Setup {
     pub(crate) options: Options,
     pub(crate) endpoints: Vec<Endpoint>,

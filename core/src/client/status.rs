@@ -1,7 +1,6 @@
 //! The status of a resource, node by node, for operators and tools. No lock relies on this status.
 //!
-//! This module also has the two operations that operators use in response: force-release and
-//! forget.
+//! This module also has the two operations that operators use after they have read a status: force-release and forget.
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
@@ -21,7 +20,6 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// The state of a resource, derived from the reports of all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,10 +30,10 @@ pub enum State {
     Free,
     /// A majority of the nodes holds the same token.
     Held,
-    /// Neither free nor held on a majority: several clients are trying to acquire it, or the keys
-    /// of an attempt that failed have not expired.
+    /// The resource is neither free nor held on a majority: several clients are trying to acquire the resource, or the
+    /// keys of an attempt that failed have not expired.
     Contested,
-    /// Too few nodes answered to tell.
+    /// Too few nodes answered to determine the state.
     Unknown,
 }
 
@@ -55,15 +53,15 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Reader {
-    /// The name of the reader; `None` if it has none.
+    /// The name of the reader; `None` if the reader has no name.
     pub holder: Option<String>,
     /// The first 8 characters of the reader's token, which tell readers apart. The rest of the token is secret.
     pub token: String,
     /// The whole token.
     #[serde(skip)]
     pub(crate) value: Token,
-    /// The time in milliseconds until the reader's lease expires, unless it is extended: on this node or, in
-    /// [`Status::readers`], on so many nodes that fewer than a majority still hold it.
+    /// The time in milliseconds until the reader's lease expires on this node, unless the lease is extended. In
+    /// [`Status::readers`]: the time until fewer than a majority of the nodes hold the lease.
     pub expires_in_ms: u64,
 }
 
@@ -73,25 +71,25 @@ pub struct Reader {
 pub struct NodeStatus {
     /// The node's URL, without user and password.
     pub address: String,
-    /// `held`; `missing` if the resource is free on this node. Any other outcome says why there is no report, or why
-    /// the report does not count.
+    /// `held` if the resource is held on this node, and `missing` if the resource is free there. Any other outcome says
+    /// why there is no report, or why the report does not count.
     pub outcome: NodeOutcome,
     /// Details, such as the server's error text; may be empty.
     pub detail: String,
     /// The name of the holder; `None` if the holder has no name, if there are readers, or if another program stored the
     /// key.
     pub holder: Option<String>,
-    /// The holders in shared mode. The resource is `held` by all of them together.
+    /// The holders in shared mode. Empty if the resource is free, or if its holder holds it exclusively.
     pub readers: Vec<Reader>,
-    /// The first 8 characters of the token in the lock key, which tell holders apart; `None` if there is no
-    /// key, or its value is not text. The rest is secret.
+    /// The first 8 characters of the token in the lock key, which tell holders apart. `None` if there is no key, if the
+    /// value of the key is not text, or if there are readers. The rest of the token is secret.
     pub token: Option<String>,
     /// The whole token, for a force-release.
     #[serde(skip)]
     pub(crate) value: Option<Token>,
     /// The time until the key expires, in milliseconds; `None` if the key never expires, or if there is no key.
     pub expires_in_ms: Option<u64>,
-    /// The last fencing token that the node granted; `None` if the node has forgotten it.
+    /// The last fencing token that the node granted for the resource; `None` if the node has forgotten that token.
     pub fence: Option<u64>,
     /// The number of clients in the node's queue; `None` if the queue could not be read.
     pub waiters: Option<u64>,
@@ -110,22 +108,23 @@ pub struct Status {
     pub holder: Option<String>,
     /// The holders in shared mode: those whose tokens a majority of the nodes stores.
     pub readers: Vec<Reader>,
-    /// The first 8 characters of the token that a majority of the nodes holds, which tell holders apart;
-    /// `None` if the state is not [`State::Held`]. The rest is secret.
+    /// The first 8 characters of the token that a majority of the nodes holds. These characters tell holders apart.
+    /// `None` if the state is not [`State::Held`], or if there are readers. The rest of the token is secret.
     pub token: Option<String>,
     /// When the holder acquired the resource, in milliseconds since the Unix epoch by the nodes' clocks. `None` if the
-    /// state is not [`State::Held`], if another program holds the resource, or if the fence gives no time.
+    /// state is not [`State::Held`], if another program holds the resource, if the fence is unknown, or if the time
+    /// would lie in the future.
     ///
-    /// The time is derived from the fence. The fence is the median of the nodes' clocks, unless a node's fence counter
-    /// was ahead of the clocks: the time is then too late, or `None` if it would be in the future.
+    /// The time is derived from the fence, which is normally the median of the nodes' clocks. If a node's fence counter
+    /// was ahead of the clocks, this time is later than the true time.
     pub since_ms: Option<u64>,
-    /// The largest fencing token that was granted: that of the holder, if the resource is held; otherwise that of the
-    /// last holder, or of an attempt that failed.
+    /// The fencing token of the holder, if the resource is held. Otherwise the largest fencing token that any node
+    /// still knows: that of the last holder, or that of an attempt that failed.
     pub fence: Option<u64>,
-    /// The time in milliseconds until the resource is free on a majority of the nodes, if no key is extended. `None` if
-    /// the resource is free, or if the time is unknown.
+    /// The time in milliseconds until the resource is free on a majority of the nodes, unless a lease is extended.
+    /// `None` if the resource is free, or if the time is unknown.
     pub expires_in_ms: Option<u64>,
-    /// The number of clients that wait for the resource: the length of the longest queue.
+    /// The number of clients that wait for the resource: the length of the longest queue on any node.
     pub waiters: u64,
     /// The nodes, in the order of the client's list.
     pub nodes: Vec<NodeStatus>,
@@ -137,7 +136,8 @@ impl Status {
         serde_json::to_string(self).expect("it contains only values that JSON can represent")
     }
 
-    /// Derives the status from the nodes' reports. `now` is the nodes' time in microseconds since the Unix epoch.
+    /// Derives the status from the nodes' reports. `now` is the current time of the nodes' clocks, in microseconds
+    /// since the Unix epoch.
     pub(crate) fn of(resource: &str, quorum: Quorum, now: u64, nodes: Vec<NodeStatus>) -> Self {
         let state = state(quorum, &nodes);
         let held = |node: &&NodeStatus| node.outcome == NodeOutcome::Held;
@@ -156,7 +156,7 @@ impl Status {
             State::Held => nodes.iter().filter(held).filter_map(|node| node.fence).max(),
             _ => nodes.iter().filter_map(|node| node.fence).max(),
         };
-        // A fence may be ahead of `now`, because the nodes' clocks may differ by `FENCE_WINDOW`.
+        // Accept a fence that is slightly ahead of `now`: the nodes' clocks may differ by `FENCE_WINDOW`.
         let is_past =
             |fence: &u64| Duration::from_micros(fence.saturating_sub(now)) <= FENCE_WINDOW;
         let since = fence.filter(is_past).filter(|_| token.is_some_and(Token::is_own));
@@ -175,8 +175,8 @@ impl Status {
     }
 }
 
-/// Returns the value of the lock key that the largest number of nodes have, and that number. A value of `None` stands
-/// for any value that is not text.
+/// Returns the most frequent value of the lock key, and the number of nodes that have this value. A value of `None`
+/// stands for all values that are not text.
 fn most_held(nodes: &[NodeStatus]) -> Option<(Option<&Token>, usize)> {
     let mut holders = HashMap::<_, usize>::new();
     for node in nodes.iter().filter(|node| node.outcome == NodeOutcome::Held) {
@@ -230,7 +230,7 @@ impl NodeStatus {
         let NodeReport { address, outcome, detail } = report;
         let info = match answered {
             Ok(Reply::Seen(info)) => Some(info),
-            // A guarded node's report is shown, but its outcome is `guarded`.
+            // Show what a guarded node reports, although the report does not count. The outcome is `guarded`.
             Ok(Reply::Uncounted(reply, _)) => match *reply {
                 Reply::Seen(info) => Some(info),
                 _ => None,
@@ -266,13 +266,13 @@ pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Sta
     start(setup, resource, async |driver, keys, resource| look(&driver, &keys, &resource).await)
 }
 
-/// Deletes on each node the token that was seen there.
+/// Deletes, on each node, the token that `seen` contains for that node.
 pub(crate) fn release(setup: &Arc<Setup>, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
     let seen = seen.clone();
     start(setup, seen.resource.clone(), async |driver, keys, _| delete(&driver, &keys, seen).await)
 }
 
-/// Queries all nodes, then deletes on each node the token that was seen there.
+/// Queries all nodes, and then deletes, on each node, the token that the query found there.
 pub(crate) fn release_holder(
     setup: &Arc<Setup>,
     resource: String,
@@ -316,7 +316,7 @@ pub(crate) fn forget(setup: &Arc<Setup>, resource: String) -> Pending<Result<Vec
     })
 }
 
-/// Starts `work` on a resource in the background, once each node is connected or known to be down.
+/// In the background, waits for the connections with [`Driver::ready`], and then runs `work` on a resource.
 fn start<T, F>(
     setup: &Arc<Setup>,
     resource: String,
@@ -327,26 +327,16 @@ where
     F: Future<Output = T> + Send,
 {
     let lock = Lock::new(Arc::clone(setup), resource.clone().into());
-    let started = lock.prepare().and_then(|keys| {
-        let driver = Arc::clone(setup.driver());
-        let (sender, receiver) = oneshot::channel();
-        let task = {
-            let driver = Arc::clone(&driver);
-            async move {
-                let done = match driver.ready().await {
-                    Ok(()) => Ok(work(driver, keys, resource).await),
-                    Err(error) => Err(error.about(lock.resources())),
-                };
-                let _ = sender.send(done);
-            }
-        };
-        driver.begin(task).map(|()| Pending::new(receiver))
-    });
-    started.unwrap_or_else(|error| Pending::ready(Err(error)))
+    Pending::started(lock.prepare().and_then(|keys| {
+        setup.driver().ask(async move |driver: Arc<Driver>| {
+            driver.ready().await.map_err(|error| error.about(lock.resources()))?;
+            Ok(work(driver, keys, resource).await)
+        })
+    }))
 }
 
-/// Sends each node the request that `request` returns for it, and waits for all answers. A node for which `request`
-/// returns `None` is reported as [`NodeOutcome::Missing`].
+/// Sends each node the request that `request` returns for that node. Waits for the answers for at most `node_timeout`.
+/// A node for which `request` returns `None` is reported as [`NodeOutcome::Missing`].
 pub(crate) async fn ask(
     driver: &Driver,
     request: impl Fn(usize) -> Option<Request>,

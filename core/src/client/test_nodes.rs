@@ -1,4 +1,4 @@
-//! In-memory nodes for the tests that users of quorlock write: the nodes fail on demand, and their clock can be moved
+//! In-memory nodes for the tests that users of quorlock write. A test can make the nodes fail, and can move their clock
 //! ahead.
 //!
 //! This module applies the faults and moves the clock; `memory/node.rs` implements the faults, and `runtime/timer.rs`
@@ -20,8 +20,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// In-memory nodes for tests. Each node has a name that no other node of this process has. Dropping a `TestNodes`
-/// removes its nodes: close their clients first.
+/// In-memory nodes for tests. The name of each node is unique in this process. Dropping a `TestNodes` removes its
+/// nodes, so close the clients of these nodes first.
 ///
 /// The clock belongs to the process: moving it affects all in-memory nodes and their clients. The clock only goes
 /// forward, so moving it can end a lease but not prolong one.
@@ -71,12 +71,12 @@ impl TestNodes {
         self.names.iter().map(|name| format!("memory://{name}")).collect()
     }
 
-    /// Applies a fault to the node at this position, counted from 0, or to all nodes. When the result is ready, the
-    /// clients have noticed broken connections, and have connected again to nodes that recovered.
+    /// Applies a fault to the node at this position, counted from 0, or to all nodes. When the returned [`Pending`] is
+    /// ready, the clients have noticed broken connections, and have connected again to nodes that recovered.
     ///
     /// # Panics
     ///
-    /// If there is no such node, or if no thread can be started.
+    /// If there is no node at this position, or if no thread can be started.
     pub fn apply(&self, node: Option<usize>, fault: Fault) -> Pending<()> {
         let nodes =
             node.map_or_else(|| self.nodes.clone(), |node| vec![Arc::clone(&self.nodes[node])]);
@@ -87,12 +87,12 @@ impl TestNodes {
         .expect("a thread can be started")
     }
 
-    /// Moves the clock ahead by `time` without waiting, and stops on the way whenever a timer of quorlock is due. So
-    /// leases are renewed, attempts are repeated and requests time out as if that time had passed. Timers of other code
-    /// are not affected.
+    /// Moves the clock ahead by `time` without waiting for that time. The clock moves in steps: it stops at each moment
+    /// at which a timer of quorlock is due. So leases are renewed, attempts are repeated and requests time out as if
+    /// the time had really passed. Timers of other code are not affected.
     ///
-    /// The error is [`ErrorCode::Config`](crate::ErrorCode::Config) while an open client of this
-    /// process has used a node that is not in-memory.
+    /// The call fails with [`ErrorCode::Config`](crate::ErrorCode::Config) if an open client of this process has used a
+    /// node that is not in-memory.
     pub fn advance(&self, time: Duration) -> Pending<Result<()>> {
         run_fallible(async move {
             let end = clock::now().plus(time);
@@ -109,10 +109,10 @@ impl TestNodes {
         })
     }
 
-    /// Moves the clock ahead by `time` in one jump, as if this process, but not the nodes, had been suspended: a lease
-    /// that ends within the jump is lost, because the process could not renew the lease in time.
+    /// Moves the clock ahead by `time` in one jump, as if this process had been suspended while the nodes kept running.
+    /// A lease that ends within the jump is lost, because the process could not renew the lease in time.
     ///
-    /// The error is the same as that of [`TestNodes::advance`].
+    /// The call fails in the same case as [`TestNodes::advance`].
     pub fn suspend(&self, time: Duration) -> Pending<Result<()>> {
         run_fallible(async move {
             settle().await;
@@ -123,8 +123,9 @@ impl TestNodes {
         })
     }
 
-    /// Until the result is dropped, moves the clock ahead whenever a caller waits for an operation, such as an acquire.
-    /// The wait then takes no real time, but has the same result.
+    /// Moves the clock ahead to the next timer whenever a caller waits for an operation, such as an acquire. The
+    /// operation takes almost no real time, but has the same result. The fast-forward ends when the returned
+    /// [`FastForward`] is dropped.
     ///
     /// # Errors
     ///
@@ -142,7 +143,8 @@ impl TestNodes {
                 let now = clock::now();
                 match next_due(now).map(|next| move_clock(next.since(now))) {
                     Some(Ok(())) => wake_followers(),
-                    // The operation waits for no timer, or a client of nodes that are not in-memory is open.
+                    // No timer is pending, or the clock must not move, because an open client has used a node that is
+                    // not in-memory.
                     Some(Err(_)) | None => tokio::time::sleep(Duration::from_millis(1)).await,
                 }
             }
@@ -153,8 +155,8 @@ impl TestNodes {
         Ok(FastForward { _stop: stop.drop_guard() })
     }
 
-    /// Deletes lock keys (prefix and resource) on all nodes, even if they are held. Waiters are not
-    /// notified. Holders notice the loss at their next extension: see
+    /// Deletes lock keys on all nodes, even if the locks are held. A lock key is the key prefix followed by the
+    /// resource. Waiters are not notified. Holders notice the loss at their next extension: see
     /// [`TestNodes::verify_leases`].
     pub fn delete_keys<S: AsRef<str>>(&self, keys: impl IntoIterator<Item = S>) {
         let keys: Vec<_> = keys.into_iter().collect();
@@ -162,7 +164,7 @@ impl TestNodes {
         self.nodes.iter().for_each(|node| node.delete(&keys));
     }
 
-    /// Makes all leases of this process on these nodes check now whether the nodes hold the leases' keys.
+    /// Makes each lease of this process on these nodes check now whether the nodes still hold the keys of the lease.
     pub fn verify_leases(&self) -> Pending<()> {
         let urls = self.urls();
         run(async move {
@@ -195,12 +197,12 @@ pub struct FastForward {
     _stop: DropGuard,
 }
 
-/// Runs `work` on the runtime. The result does not count as awaited, so waiting for it does not move the clock in
-/// [`TestNodes::fast_forward`].
+/// Runs `work` on the runtime. A caller that waits for the result does not count as waiting for an operation, so
+/// [`TestNodes::fast_forward`] does not move the clock for this caller.
 fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<Pending<T>> {
     let (sender, receiver) = oneshot::channel();
     runtime::spawn(async move {
-        // Sending fails if the caller does not wait any more.
+        // Sending fails if the caller no longer waits.
         let _ = sender.send(work.await);
     })?;
     Ok(Pending::open_ended(receiver))

@@ -1,6 +1,6 @@
-//! [`Watch`]: the public type that observes who leads. A watch takes no part in the election.
+//! [`Watch`]: the public type that observes the leader of a resource. A watch takes no part in the election.
 //!
-//! A watch reads all nodes at an interval, and at once when a new leader announces itself. `next_leader` in the
+//! A watch queries all nodes about once a second, and at once when a new leader announces itself. `next_leader` in the
 //! protocol crate decides which leader the watch may report.
 
 use crate::client::lock::Lock;
@@ -20,15 +20,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The longest time between two readings of the nodes. Each interval is shortened at random, by at most half, so that
-/// observers that were started together do not read together.
+/// The longest time between two queries of the nodes. Each interval is shortened at random, by at most half, so that
+/// observers that were started together do not send their queries together.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A leader, as an observer sees it. This is a hint: the leader may have changed already.
+/// A leader that an observer reports. The report is only a hint: another leader may have been elected since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The name of the leader; empty if it has none.
+    /// The holder name of the leader; empty if the leader has no name.
     pub holder: String,
     /// The fencing token of the leader's lease.
     pub fence: u64,
@@ -40,8 +40,8 @@ pub struct Watch {
     setup: Arc<Setup>,
     lock: Lock,
     seen: u64,
-    /// The subscription to announcements, kept between two calls so that no announcement is missed. `None` before the
-    /// first call.
+    /// The subscription to announcements. It stays active between two calls, so that the next call need not subscribe
+    /// again. `None` before the first call and during a call.
     topic: Arc<PerProcess<Mutex<Option<Topic>>>>,
 }
 
@@ -51,9 +51,9 @@ impl Watch {
         Self { setup, lock, seen: 0, topic: Arc::new(PerProcess::new()) }
     }
 
-    /// Waits, without a limit, for a leader that this method has not returned before: one with a larger fence. The
-    /// first call returns the current leader, if there is one. If leaders follow one another quickly, earlier ones may
-    /// be skipped, but not the last one. Cancel-safe.
+    /// Waits, without a limit, for a leader whose fence is larger than all fences that this method has returned before.
+    /// If there is a leader, the first call returns it. If leaders change quickly, this method may skip some of them,
+    /// but never the last one. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -67,22 +67,20 @@ impl Watch {
     /// Waits, without a limit, for a leader whose fence is larger than `fence`. An observer that stores the largest
     /// fence it has seen can continue from that fence after a restart.
     ///
-    /// An outage does not end the wait. The result is an error with [`ErrorCode::Config`] if the resource is invalid,
-    /// and with [`ErrorCode::Closed`] if the client is closed.
+    /// An outage does not end the wait. The error is [`ErrorCode::Config`] if the resource is invalid, and
+    /// [`ErrorCode::Closed`] if the client is closed.
     ///
     /// [`ErrorCode::Config`]: crate::ErrorCode::Config
     /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
     pub fn after(&self, fence: u64) -> Pending<Result<Leader>> {
         let started = self.lock.prepare().and_then(|keys| {
-            let driver = Arc::clone(self.setup.driver());
-            let (sender, receiver) = oneshot::channel();
+            let driver = self.setup.driver();
             let resource = self.resource().to_owned();
             let topic = Arc::clone(&self.topic);
-            let observer = Observer { driver: Arc::clone(&driver), keys, resource, topic };
-            driver.begin(observer.run(fence, sender))?;
-            Ok(Pending::open_ended(receiver))
+            let observer = Observer { driver: Arc::clone(driver), keys, resource, topic };
+            driver.begin_for(|caller| observer.run(fence, caller))
         });
-        started.unwrap_or_else(|error| Pending::ready(Err(error)))
+        Pending::started(started).without_end()
     }
 
     /// Returns the watch, or the error in its resource.
@@ -145,8 +143,8 @@ impl Observer {
 
     async fn find(&self, after: u64, topic: &mut Topic) -> Result<Leader> {
         loop {
-            // Clear before reading: only announcements that arrive from now on can be of leaders that the reading below
-            // misses.
+            // Clear the announcements before the query, not after it: a leader that the query misses announces itself
+            // later, and this announcement must not be cleared.
             topic.clear();
             self.driver.ready().await?;
             if let Some((token, fence)) = look(&self.driver, &self.keys, after).await {

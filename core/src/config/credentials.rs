@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A user and a password for a connection. Its `Debug` text shows neither.
+/// A user and a password for a connection. The `Debug` text shows neither of them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// `None`: the server's default user.

@@ -7,9 +7,9 @@ use crate::config::value::OptionValue;
 const UNITS: [(&str, f64); 5] =
     [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
 
-/// Parses a duration, and returns it in seconds, or `Null` for `forever` and `off`. A duration may be a sum of several
-/// numbers with units, from the largest unit to the smallest: `1m30s`. Only 0 may have no unit, so that a forgotten
-/// unit is an error. Used for the command line and for environment variables.
+/// Parses a duration. Returns the number of seconds, or `Null` for `forever` and `off`. A duration may be a sum of
+/// several numbers with units, from the largest unit to the smallest, such as `1m30s`. Only 0 may have no unit, so that
+/// a forgotten unit is an error. Used for the command line and for environment variables.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! One node of the client's list, parsed from its URL. Called by `nodes.rs`; `transport`, `node` and `doctor` connect
-//! to the [`Target`]. Parsing reads TLS files, and does no other IO.
+//! One node of the client's list, parsed from the node's URL. `nodes.rs` calls this module; `transport`, `node` and
+//! `doctor` connect to the [`Target`]. Parsing reads TLS files, and does no other IO.
 
 use crate::config::credentials::Provider;
 use crate::config::server::{Login, PORT, Server, ServerAddress};
@@ -18,7 +18,7 @@ pub(crate) fn is_scheme(scheme: &str) -> bool {
     SCHEMES.split([',', ' ']).any(|known| known.strip_suffix("://") == Some(scheme))
 }
 
-/// Returns the parts of a text that begin with the scheme of a node's URL. Each part ends where the next one begins. A
+/// Returns the parts of a text that begin with the scheme of a node's URL. Each part ends where the next part begins. A
 /// valid URL is never split, because nothing after its scheme looks like a scheme.
 pub(crate) fn urls_within(text: &str) -> Vec<String> {
     let schemes: Vec<_> =
@@ -64,8 +64,8 @@ pub(crate) enum Target {
 /// A Redis Cluster, and how to find its masters.
 #[derive(Clone)]
 pub(crate) struct Cluster {
-    /// The servers of the cluster that the URL names. All of them are queried at once, so one that hangs does not delay
-    /// the others.
+    /// The servers that the URL names. The client queries all of them at once, so that a server that hangs causes no
+    /// delay.
     pub(crate) seeds: Vec<ServerAddress>,
     pub(crate) login: Login,
     pub(crate) tls: Option<Tls>,
@@ -77,7 +77,7 @@ const SENTINEL_PORT: u16 = 26379;
 /// A master that is found through sentinels.
 #[derive(Clone)]
 pub(crate) struct Sentinels {
-    /// All sentinels are queried at once, so one that hangs does not delay the others.
+    /// The client queries all sentinels at once, so that a sentinel that hangs causes no delay.
     pub(crate) sentinels: Vec<Server>,
     /// The name of the master in the sentinels' configuration.
     pub(crate) service: String,
@@ -258,7 +258,7 @@ impl Endpoint {
         matches!(self.target, Target::Cluster(_))
     }
 
-    /// Whether both nodes are certainly the same server, possibly with different databases.
+    /// Whether the URLs of both nodes name the same server. The databases may differ.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         self.identities.iter().any(|identity| other.identities.contains(identity))
     }
@@ -278,9 +278,9 @@ fn joined(places: &[ServerAddress]) -> String {
     places.iter().map(ServerAddress::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the TLS configuration; `None` if `encrypts` is `false`. Removes the parameters for TLS from the URL, and
-/// fails if any parameter is left. `others` are the other parameters of such URLs, which the caller has removed; errors
-/// list them.
+/// Removes the TLS parameters from the URL, and returns the configuration that they describe. Returns `None` if
+/// `encrypts` is `false`. Fails if parameters are left, or if there are TLS parameters although `encrypts` is `false`.
+/// `others` are parameters that the caller has already removed; errors list them as accepted parameters.
 fn encryption(
     url: &mut Url,
     encrypts: bool,

@@ -8,7 +8,7 @@ use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
 use std::ffi::OsString;
 
-/// The options that must be equal in a fleet, in addition to the nodes.
+/// The options that, like the nodes, must be equal for all clients of a fleet.
 pub(crate) const FLEET: [&str; 3] = ["restart_guard", "key_prefix", "drift_factor"];
 
 /// Returns the value of an environment variable of this process.
@@ -55,8 +55,7 @@ mod tests {
     use serde_json::Value;
     use std::ffi::OsString;
 
-    /// Returns the options of a client that has the options and the environment variables of one row of the test
-    /// vectors.
+    /// Returns a client's options, made from the options and the environment variables in one row of the test vectors.
     fn options(row: &Value) -> Result<Options> {
         let mut options = Options::default();
         for (name, value) in row["options"].as_object().into_iter().flatten() {

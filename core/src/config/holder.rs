@@ -37,8 +37,8 @@ fn hostname() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-/// Displays an invalid name in an error, without secrets and with unprintable characters escaped. A long name is cut,
-/// and its length is added.
+/// Displays an invalid name in an error, without secrets and with unprintable characters escaped. A long name is
+/// shortened, and its length follows.
 pub(crate) struct Invalid<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Invalid<'_> {

@@ -1,12 +1,12 @@
-//! The mode of a lock: exclusive, or shared with other readers. For a lock on several resources, also the mode of each
-//! resource.
+//! The modes in which a lock holds its resources: exclusive, or shared with other readers. Each resource of a lock has
+//! its own mode.
 
 use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// How a lock holds a resource. Convertible from and to the words `exclusive` and `shared`.
+/// How a lock holds a resource: `exclusive` or `shared`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
@@ -68,13 +68,13 @@ impl Modes {
         *self != Self::default() && resources.iter().any(is_shared)
     }
 
-    /// Returns the positions of the shared resources, which the text of a lease contains.
+    /// Returns the positions of the shared resources. The text of a lease contains these positions.
     pub(crate) fn shared_positions(&self, resources: &Resources) -> Vec<usize> {
         let is_shared = |position: &usize| self.of(&resources[*position]) == Mode::Shared;
         (0..resources.len()).filter(is_shared).collect()
     }
 
-    /// The reverse of [`Modes::shared_positions`]. Ignores positions without a resource.
+    /// The reverse of [`Modes::shared_positions`]. Ignores positions at which there is no resource.
     pub(crate) fn with_shared_positions(resources: &Resources, positions: &[usize]) -> Self {
         Self::shared(positions.iter().filter_map(|position| resources.get(*position).cloned()))
     }

@@ -94,8 +94,8 @@ fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     let are_urls = urls.iter().all(|url| has_scheme(url));
     let is_certain = are_urls && urls.len() > 1;
     if !is_certain {
-        // The URLs may be joined without a comma, as happens if a comma is missing between two strings in a Python
-        // list.
+        // The URLs may be joined without a comma: Python joins two strings in a list if the comma between them is
+        // missing.
         urls = urls_within(url);
     }
     if urls.len() < 2 {
@@ -110,8 +110,8 @@ fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     )))
 }
 
-/// Returns the URLs in quotes, separated by commas and without secrets. Returns `None` if one of them is not a node's
-/// URL, or if it is not certain which part of the text is a password.
+/// Returns the URLs in quotes, separated by commas and without secrets. Returns `None` if one of them is not the URL of
+/// a node, or if only some of them contain an `@`: a URL without an `@` may then be a part of a password.
 fn listed(urls: &[String]) -> Option<String> {
     let logins = urls.iter().filter(|url| url.contains('@')).count();
     let is_certain = logins == 0 || logins == urls.len();

@@ -1,7 +1,7 @@
 //! Options: names, ranges, defaults and error messages, defined once for all languages.
 //!
-//! `client` sets options through [`Options`]; language bindings pass values as [`OptionValue`] and
-//! must not check ranges themselves. No IO.
+//! `client` sets options through [`Options`]; language bindings pass values as [`OptionValue`] and must not check
+//! ranges themselves. This module does no IO.
 
 use crate::config::duration::parse_duration;
 use crate::config::holder::{self, Invalid, MAX_HOLDER};
@@ -20,10 +20,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// The minimum ttl. A shorter lease could end during an ordinary scheduling pause.
 const MIN_TTL: Duration = Duration::from_millis(10);
-/// The maximum ttl. A longer lease of a crashed holder would block other clients for too long.
+/// The maximum ttl. With a longer ttl, the lease of a crashed holder would block other clients for too long.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 /// The longest `wait` or `max_hold` that counts as a limit: a hundred years, so that no sum of times overflows. A
-/// longer one means no limit.
+/// longer value means no limit.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 const MAX_WAIT_NANOS: f64 = MAX_WAIT.as_nanos() as f64;
 /// The upper limit of the default `node_timeout`, which is a twentieth of the ttl.
@@ -35,9 +35,9 @@ const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 /// The checked options of a client. A lock starts with a copy of the client's options and overrides some of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// The dialect of error messages: the one in which the program set its last option.
+    /// The dialect of error messages: the dialect in which the program last set an option.
     pub(crate) dialect: Dialect,
-    /// For each option of [`PER_CLIENT`], the dialect in which it was set; `None` if it was not set.
+    /// For each option of [`PER_CLIENT`], the dialect in which the option was set; `None` if the option was not set.
     pub(crate) given: [Option<Dialect>; PER_CLIENT.len()],
     /// The source of the list of nodes: the name of an option or of an environment variable.
     pub(crate) nodes_from: &'static str,
@@ -60,7 +60,7 @@ pub(crate) struct Options {
     /// The name that other clients see while this client holds a lock; an empty text means no name. `None`: the default
     /// name of the process that acquires the lock.
     pub(crate) holder: Option<Arc<str>>,
-    /// How long the nodes keep the key of a released lease. `None`: they delete the key on release.
+    /// How long the nodes keep the key of a released lease. `None`: the nodes delete the key on release.
     pub(crate) keep: Option<Duration>,
     /// The mode of each resource: exclusive or shared.
     pub(crate) mode: Modes,
@@ -116,7 +116,7 @@ pub(crate) const PER_CLIENT: [&str; 13] = [
     "credentials",
 ];
 
-/// The kind of builder that lock options are set on. Some kinds do not accept all options.
+/// The kind of builder on which the program sets options of a lock. Some kinds do not accept all options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Lock,
@@ -126,8 +126,8 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// Returns the kind of builder, and why that kind does not accept this option of a lock. Returns `None` if the
-    /// builder accepts the option.
+    /// Returns why this kind of builder does not accept this option of a lock: a text that begins with the name of the
+    /// kind. Returns `None` if the builder accepts the option.
     fn refusal(self, option: &str) -> Option<&'static str> {
         match (self, option) {
             (Self::Semaphore, "mode") => Some("a semaphore: each permit has one holder"),
@@ -138,8 +138,8 @@ impl Scope {
         }
     }
 
-    /// Returns the names of all options that this kind of builder accepts, including the limit and the number of
-    /// permits of a semaphore, for which [`Options`] has no fields.
+    /// Returns the names of all options that this kind of builder accepts. For a semaphore, the names include `limit`
+    /// and `permits`, for which [`Options`] has no fields.
     fn names(self) -> Vec<&'static str> {
         let own: &[&str] = if self == Self::Semaphore { &["limit", "permits"] } else { &[] };
         let taken = PER_LOCK.iter().filter(|option| self.refusal(option).is_none());
@@ -155,7 +155,7 @@ impl Options {
         self.set_known(dialect, option, value)
     }
 
-    /// Sets an option of a lock on a builder of the kind `scope`.
+    /// Sets an option of a single lock. `scope` is the kind of builder that has received the option.
     pub(crate) fn set_per_lock(
         &mut self,
         scope: Scope,
@@ -178,7 +178,7 @@ impl Options {
         self.given[at]
     }
 
-    /// Returns the option's name in the dialect in which the option was set. If the option was not set, returns its
+    /// Returns the option's name in the dialect in which the option was set. If the option was not set, returns the
     /// name in the dialect of error messages.
     fn name_of(&self, option: &str) -> String {
         self.dialect_of(option).unwrap_or(self.dialect).name(option)
@@ -204,7 +204,7 @@ impl Options {
 
     /// Checks a ttl that was passed to `extend`.
     pub(crate) fn extension_ttl(&self, dialect: Dialect, value: &OptionValue) -> Result<Duration> {
-        let ttl = Setting { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
+        let ttl = GivenOption { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
         self.check_guard(&dialect.name("ttl"), ttl).map(|()| ttl)
     }
 
@@ -214,13 +214,13 @@ impl Options {
         let Some(value) = value else {
             return Ok(self.restart_guard.map_or(WITHIN, |guard| guard.min(WITHIN)));
         };
-        let within = Setting { dialect, name: "within", value }.duration(MIN_TTL, MAX_TTL)?;
+        let within = GivenOption { dialect, name: "within", value }.duration(MIN_TTL, MAX_TTL)?;
         self.check_guard(&dialect.name("within"), within).map(|()| within)
     }
 
     /// Checks the name of a candidate that was passed to `hand_over`.
     pub(crate) fn successor(dialect: Dialect, value: &OptionValue) -> Result<Arc<str>> {
-        let setting = Setting { dialect, name: "successor", value };
+        let setting = GivenOption { dialect, name: "successor", value };
         // `holder` returns `None` for a null.
         setting.holder()?.ok_or_else(|| setting.wrong("the name of a candidate"))
     }
@@ -228,7 +228,7 @@ impl Options {
     /// Checks the time that was passed to `release`: how long the nodes keep the key. Returns `None` if the nodes must
     /// delete the key at once.
     pub(crate) fn keep(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>> {
-        Setting { dialect, name: "keep", value }.unless_off()
+        GivenOption { dialect, name: "keep", value }.unless_off()
     }
 
     fn set_known(
@@ -241,7 +241,7 @@ impl Options {
             self.dialect = dialect;
         }
         let parsed = parsed(dialect, name, value);
-        let option = Setting { dialect, name, value: parsed.as_ref().unwrap_or(value) };
+        let option = GivenOption { dialect, name, value: parsed.as_ref().unwrap_or(value) };
         match name {
             "ttl" => self.ttl = option.ttl()?,
             "wait" => self.wait = option.wait()?,
@@ -295,8 +295,8 @@ impl Options {
             .unwrap_or_else(|| (ttl / 20).clamp(MIN_DEFAULT_NODE_TIMEOUT, NODE_TIMEOUT))
     }
 
-    /// Returns advice for nodes that did not answer within `node_timeout`. Empty if the program set `node_timeout`
-    /// itself, or if the ttl does not make `node_timeout` short.
+    /// Returns advice for an error about nodes that did not answer within `node_timeout`. The advice is empty if the
+    /// program has set `node_timeout`, or if a short ttl has not reduced the default.
     pub(crate) fn node_timeout_advice(&self, node_timeout: Duration) -> String {
         if self.node_timeout.is_some() || node_timeout >= NODE_TIMEOUT {
             return String::new();
@@ -345,32 +345,32 @@ fn foreign(dialect: Dialect, given: &str) -> String {
 ///
 /// # Errors
 ///
-/// [`ErrorCode::Config`](crate::ErrorCode::Config) if `value` is not such a duration.
+/// [`ErrorCode::Config`](crate::ErrorCode::Config) if `value` is neither a valid duration nor null.
 pub fn timeout(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>> {
     let accepted = "a duration of 0 or more";
-    Setting { dialect, name: "timeout", value }.unless_for_ever(Duration::ZERO, accepted)
+    GivenOption { dialect, name: "timeout", value }.unless_for_ever(Duration::ZERO, accepted)
 }
 
 /// Parses the text of an environment variable if the option is a number or a duration. Returns `None` for other
-/// options, or if the text cannot be parsed. The caller then uses the text as the value, and refuses it if the option
-/// cannot be text.
+/// options, or if the text cannot be parsed. In both cases, the caller uses the text itself as the value, and fails if
+/// the option does not accept text.
 fn parsed(dialect: Dialect, name: &'static str, value: &OptionValue) -> Option<OptionValue> {
     let OptionValue::Text(text) = value else { return None };
     match name {
         _ if dialect != Dialect::Environment => None,
         "drift_factor" => text.parse().ok().map(OptionValue::Number),
-        _ if (Setting { dialect, name, value }).is_duration() => parse_duration(text).ok(),
+        _ if (GivenOption { dialect, name, value }).is_duration() => parse_duration(text).ok(),
         _ => None,
     }
 }
 
-struct Setting<'a> {
+struct GivenOption<'a> {
     dialect: Dialect,
     name: &'a str,
     value: &'a OptionValue,
 }
 
-impl Setting<'_> {
+impl GivenOption<'_> {
     fn wrong(&self, accepted: &str) -> Error {
         let dialect = self.dialect;
         let name = self.dialect.name(self.name);
@@ -399,8 +399,8 @@ impl Setting<'_> {
         !others.contains(&self.name) && self.name != "successor"
     }
 
-    /// Returns advice for a number that is outside the range, but would be within the range in the other unit. Empty
-    /// for all other numbers.
+    /// Returns advice for a number that is out of range, if the number would be in range in the other time unit.
+    /// Otherwise returns an empty text.
     fn unit_advice(&self, number: f64) -> String {
         let (unit, converted) = self.dialect.in_other_unit(number);
         let (least, most) = match self.name {
@@ -511,7 +511,7 @@ impl Setting<'_> {
         };
         let name = self.dialect.name(self.name);
         let OptionValue::Map(modes) = self.value else {
-            // A request to `quorlock serve` has one mode for all resources.
+            // A request to `quorlock serve` has one mode for all resources, so the error does not mention a map.
             let more = match self.dialect {
                 Dialect::Resp => String::new(),
                 dialect => format!(", or {} with one of these for each resource", dialect.map()),
@@ -565,7 +565,8 @@ impl Setting<'_> {
         })
     }
 
-    /// A function for credentials is set by a separate setter, so a value that arrives here is not a function.
+    /// Accepts only null. A separate setter sets the function for credentials, so a value that arrives here is never a
+    /// function.
     fn no_function(&self) -> Result<()> {
         match self.value {
             OptionValue::Null => Ok(()),
@@ -598,7 +599,7 @@ impl Setting<'_> {
 }
 
 /// Returns a warning about a ttl that is valid, but was probably meant in another unit: more than 1 h in Python, less
-/// than 100 ms in Node.js. Returns a warning only once in each process. For language bindings.
+/// than 100 ms in Node.js. Returns at most one warning in each process. For language bindings.
 pub fn unit_warning(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
     static HAS_WARNED: AtomicBool = AtomicBool::new(false);
     let warning = doubt_about_unit(dialect, ttl)?;
@@ -607,7 +608,7 @@ pub fn unit_warning(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
 
 fn doubt_about_unit(dialect: Dialect, ttl: &OptionValue) -> Option<String> {
     let &OptionValue::Number(number) = ttl else { return None };
-    let length = Setting { dialect, name: "ttl", value: ttl }.ttl().ok()?;
+    let length = GivenOption { dialect, name: "ttl", value: ttl }.ttl().ok()?;
     let is_doubtful = match dialect {
         Dialect::Python => length > HOUR,
         Dialect::JavaScript => length < Duration::from_millis(100),

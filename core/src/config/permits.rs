@@ -12,8 +12,8 @@ pub(crate) fn checked_limit(dialect: Dialect, value: &OptionValue) -> Result<u32
         .ok_or_else(|| wrong(dialect, "limit", &format!("from 1 to {MAX_PERMITS}"), value))
 }
 
-/// Checks a number of permits: a whole number from 1 to the limit. A `limit` of 0 means that the limit of the semaphore
-/// was invalid. Another error reports this, so the number of permits is checked against [`MAX_PERMITS`].
+/// Checks a number of permits: a whole number from 1 to `limit`. A `limit` of 0 means that the program has set an
+/// invalid limit, which another error reports; this function then allows up to [`MAX_PERMITS`].
 pub(crate) fn checked_permits(dialect: Dialect, value: &OptionValue, limit: u32) -> Result<u32> {
     let most = if limit == 0 { MAX_PERMITS } else { limit };
     let accepted = match limit {

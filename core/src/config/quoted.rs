@@ -7,8 +7,8 @@ use std::fmt;
 /// The number of characters of a name that messages show.
 const SHOWN_LENGTH: usize = 100;
 
-/// Displays a name in quotes, and shortened, for messages. If the name contains the text of a lease, shows `***`
-/// instead, because that text is a secret.
+/// Displays a name for messages: in quotes, and shortened if it is long. If the name contains the text of a lease,
+/// shows `***` instead, because that text is a secret.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -20,8 +20,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Returns the resource as messages show it: a name of more than 100 characters is cut after 100 and ends with `…`. For
-/// language bindings.
+/// Returns the resource as messages show it: a name of more than 100 characters is cut after the first 100 characters,
+/// and `…` is added. For language bindings.
 pub fn shortened(resource: &str) -> Cow<'_, str> {
     match resource.char_indices().nth(SHOWN_LENGTH) {
         Some((end, _)) => format!("{}…", &resource[..end]).into(),

@@ -1,12 +1,13 @@
-//! Finds certain and possible secrets in a text: passwords in URLs, and the texts of leases. Called before a message
-//! repeats text from a user.
+//! Finds secrets in a text from a user, before a message repeats the text. Secrets are passwords in URLs, and the texts
+//! of leases. A text that may contain a password counts as a secret.
 
 use crate::config::url::scheme;
 use std::borrow::Cow;
 
-/// The beginning of the text of a lease that `quorlock acquire` prints. The version of the text follows.
+/// The beginning of the text of a kept lease, which `quorlock acquire` prints. The version of the text follows this
+/// mark.
 pub(crate) const KEPT_MARK: &str = "quorlock-lease-";
-/// The beginning of the text of a detached lease. The version of the text follows.
+/// The beginning of the text of a detached lease. The version of the text follows this mark.
 pub(crate) const DETACHED_MARK: &str = "quorlock-handover-";
 
 /// Whether `text` contains the text of a lease, which is a secret.

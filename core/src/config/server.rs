@@ -15,7 +15,8 @@ pub(crate) struct Server {
     pub(crate) login: Login,
     /// `None` if the connection is not encrypted.
     pub(crate) tls: Option<Tls>,
-    /// Whether a sentinel or a cluster reported `place`. If so, errors contain the place, since the URL does not.
+    /// Whether a sentinel or a cluster reported `place`. In that case, the URL does not contain `place`, so errors
+    /// show `place`.
     pub(crate) is_discovered: bool,
 }
 
@@ -26,14 +27,14 @@ pub(crate) enum ServerAddress {
     Unix(PathBuf),
 }
 
-/// The credentials of the client, and the number of the database that it uses.
+/// The credentials of the client, and the number of the database that the client uses.
 #[derive(Clone, Default)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: u32,
-    /// The function that returns the credentials, and the node's address, which is the function's argument. `None`: the
-    /// credentials are those in the URL, if any.
+    /// The function that returns the credentials, and the argument for this function: the node's address. `None`: the
+    /// client uses the credentials in the URL, if any.
     pub(crate) provider: Option<(Provider, String)>,
 }
 

@@ -1,7 +1,7 @@
 //! TLS configuration, the TLS handshake, and readable messages for TLS errors.
 //!
 //! This module owns all code that depends on rustls. `endpoint.rs` makes a [`Tls`] from a URL; `transport/socket.rs`
-//! encrypts connections with it. It does not open connections.
+//! encrypts connections with the [`Tls`]. This module does not open connections.
 
 use crate::runtime::fork::PerProcess;
 use crate::runtime::threads::{Common, OneAtATime};
@@ -36,7 +36,7 @@ pub(crate) struct Tls {
     files: Arc<Files>,
 }
 
-/// The result of reading the files.
+/// The configuration that was read from the files, or the reason why reading failed.
 type Read = Result<Arc<ClientConfig>, String>;
 
 /// The names of the files with certificates and the private key.
@@ -51,8 +51,8 @@ struct Files {
 }
 
 impl Tls {
-    /// Checks the URL parameters, which `take` returns by name, and reads the files that they name. Fails with the
-    /// reason.
+    /// Checks the TLS parameters of a URL, and reads the files that they name. `take` returns the value of a parameter.
+    /// Fails with the reason.
     pub(crate) fn new(mut take: impl FnMut(&str) -> Option<String>) -> Result<Self, String> {
         let [cacert, cert, key, insecure] = PARAMETERS.map(&mut take);
         let is_insecure = match insecure.as_deref() {
@@ -100,8 +100,8 @@ impl Tls {
                 Err(io::Error::new(error.kind(), no_answer))
             }
             Ok(connected) => connected.map_err(|error| explained(error, host)),
-            // A server without TLS takes the handshake for the start of a command and waits for the
-            // rest, so the handshake times out.
+            // A server without TLS takes the handshake for the start of a command and waits for the rest of the
+            // command, so the handshake times out.
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, no_answer)),
         }
     }
@@ -148,8 +148,8 @@ impl Files {
                 })?
             }
         };
-        // Connections are few and long-lived, so session resumption gains little. The session cache also has a mutex,
-        // which another thread might hold during a fork.
+        // Connections are few and long-lived, so session resumption gains little. The session cache also has a mutex.
+        // If another thread held the mutex during a fork, the child could never lock it.
         config.resumption = Resumption::disabled();
         Ok(config)
     }

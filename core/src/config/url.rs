@@ -1,8 +1,7 @@
-//! Splits and decodes node URLs, and hides secrets in invalid ones. Called by `endpoint.rs` and
-//! `nodes.rs`.
+//! Splits and decodes node URLs, and hides secrets in invalid URLs. Called by `endpoint.rs` and `nodes.rs`.
 //!
-//! This module uses only the host parser of the `url` crate, because one node URL may name several hosts. No error
-//! message may quote a password.
+//! Of the `url` crate, this module uses only the host parser, because the crate does not support URLs that name several
+//! hosts. No error message may quote a password.
 
 use percent_encoding::percent_decode_str;
 use url::Host;
@@ -11,7 +10,7 @@ use url::Host;
 pub(crate) struct Url {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
-    /// The hosts, with their ports if the URL has any. IPv6 addresses are without brackets.
+    /// Each host, with its port if the URL has one for this host. IPv6 addresses have no brackets.
     pub(crate) hosts: Vec<(String, Option<u16>)>,
     /// The part after the hosts, without the leading slash.
     pub(crate) path: String,
@@ -23,7 +22,7 @@ impl Url {
     pub(crate) fn parse(rest: &str) -> Result<Self, String> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
-        // If a password contains `/`, `?` or `#` without percent-encoding, the split above is at a wrong place.
+        // If a password contains `/`, `?` or `#` without percent-encoding, the split above is in the wrong place.
         if rest.contains('@') && !authority.is_empty() {
             return Err(
                 "the characters @ / ? # must be percent-encoded in a name, a password or a \
@@ -73,8 +72,8 @@ impl Url {
         Some(self.parameters.remove(at).1)
     }
 
-    /// Fails if parameters are left. The message quotes only names that are in `accepted`: another name may be the part
-    /// of a password after an `&`.
+    /// Fails if parameters are left. The error quotes only names that are in `accepted`, because any other name may be
+    /// part of a password that contains an `&`.
     pub(crate) fn is_used_up(&self, accepted: &[&str]) -> Result<(), String> {
         let Some((name, _)) = self.parameters.first() else { return Ok(()) };
         Err(match accepted {
@@ -141,7 +140,7 @@ fn host(text: &str) -> Result<(String, Option<u16>), String> {
 }
 
 /// Splits the zone from an IPv6 address in brackets, such as `[fe80::1%25eth0]`. Returns the address in brackets, and
-/// the zone with its percent sign; the zone is empty if there is none.
+/// the zone with its percent sign. Without a zone, returns the host unchanged and an empty zone.
 fn zone(host: &str) -> Result<(String, String), String> {
     let within = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let Some((address, zone)) = within.and_then(|within| within.split_once('%')) else {

@@ -54,8 +54,9 @@ impl Dialect {
         matches!(self, Self::JavaScript | Self::Resp)
     }
 
-    /// Converts a number that was meant in the other unit: milliseconds where the language uses seconds, and seconds
-    /// where it uses milliseconds. Returns the name of that other unit, and the duration in the language's own unit.
+    /// Converts a number that may have been meant in the other time unit: in milliseconds if the language uses seconds,
+    /// or in seconds if the language uses milliseconds. Returns the name of this other unit, and the number converted
+    /// to the language's own unit.
     pub(crate) fn in_other_unit(self, number: f64) -> (&'static str, f64) {
         match self {
             Self::JavaScript | Self::Resp => ("seconds", number * 1e3),
@@ -73,7 +74,7 @@ impl Dialect {
         format!("{}{sign}{}", self.name(name), self.number(number))
     }
 
-    /// Whether the language passes a duration as a plain number, so that a program may mistake the unit.
+    /// Whether the language passes a duration as a plain number. With plain numbers, a program may use the wrong unit.
     pub(crate) fn has_plain_durations(self) -> bool {
         matches!(self, Self::Python | Self::JavaScript | Self::Resp)
     }
@@ -103,7 +104,7 @@ impl Dialect {
             number if number.is_nan() && self == Self::Python => "nan".to_owned(),
             f64::INFINITY if self == Self::JavaScript => "Infinity".to_owned(),
             f64::NEG_INFINITY if self == Self::JavaScript => "-Infinity".to_owned(),
-            // Without an exponent, the number would have hundreds of digits.
+            // Without an exponent, the number could have hundreds of digits.
             number if number.is_finite() && number.abs() >= 1e16 => format!("{number:e}"),
             number => number.to_string(),
         }
@@ -183,8 +184,9 @@ pub enum OptionValue {
 }
 
 impl OptionValue {
-    /// Returns the value as messages show it. Strings are not shown, because they may be secrets. Strings from
-    /// environment variables are shown, but without known secrets, so that an operator sees what was mistyped.
+    /// Returns the value as messages show it. The contents of strings are not shown, because they may be secrets.
+    /// Strings from environment variables are an exception: messages show these strings without known secrets, so that
+    /// operators can find a mistake.
     pub fn shown(&self, dialect: Dialect) -> String {
         match self {
             Self::Null => dialect.null().to_owned(),
@@ -204,7 +206,7 @@ impl OptionValue {
             Self::Text(text) if dialect == Dialect::Environment => {
                 Quoted(&without_secrets(text)).to_string()
             }
-            // All values in a request to `quorlock serve` are strings.
+            // All values in a request to `quorlock serve` are strings, so "a string" would not explain the error.
             Self::Text(_) if dialect == Dialect::Resp => "other text".to_owned(),
             Self::Text(_) => "a string".to_owned(),
             Self::NotUnicode if dialect == Dialect::Resp => "bytes that are not UTF-8".to_owned(),

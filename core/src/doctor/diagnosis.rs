@@ -49,10 +49,10 @@ pub struct Finding {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Permission {
-    /// The command ran, or failed for a reason that does not mean [`Permission::Denied`].
+    /// The command ran, or failed for a reason other than those of [`Permission::Denied`].
     Allowed,
-    /// The user may not run the command, at least not on the keys that quorlock uses, or the server does not know the
-    /// command.
+    /// The user is not permitted to run the command, at least not on the keys that quorlock uses. Also used if the
+    /// server does not know the command.
     Denied,
 }
 
@@ -110,7 +110,8 @@ pub struct NodeDiagnosis {
 pub struct Setting {
     /// The setting: `nodes`, `restart_guard`, `key_prefix` or `drift_factor`.
     pub name: &'static str,
-    /// The value, as text for people: the number of nodes for `nodes`; for a duration, text such as `30 s`, or `off`.
+    /// The value, as text for people. For `nodes`, the number of nodes. For `restart_guard`, a duration such as `30 s`,
+    /// or `off`.
     pub value: String,
     /// Where the value comes from: the name of an option in the form that the program used, the name of an environment
     /// variable, or `default`.

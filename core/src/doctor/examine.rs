@@ -1,5 +1,6 @@
-//! Queries one node for everything the doctor judges; for a cluster, queries each master that the client's keys may be
-//! on. This module opens its own connections, and changes no key on the servers. `judge.rs` draws the conclusions.
+//! Queries one node for everything that the doctor judges. For a cluster, queries each master that the client's keys
+//! may be on. This module opens its own connections, and changes no key on the servers. `judge.rs` draws the
+//! conclusions.
 
 use super::diagnosis::{NodeDiagnosis, Permission};
 use crate::config::endpoint::{Cluster, Endpoint, Target};
@@ -64,7 +65,8 @@ pub(super) struct Examined {
     pub(super) membership: Option<Membership>,
     /// The maximum error of the clock offset in milliseconds: half a round trip.
     pub(super) clock_error_ms: f64,
-    /// How long a majority of the sentinels has named this server; `None` without sentinels.
+    /// How long a majority of the sentinels has named this server. Zero if this time is unknown; `None` if the server
+    /// was not found through sentinels.
     pub(super) named_for: Option<Duration>,
 }
 
@@ -77,9 +79,11 @@ pub(super) struct Membership {
     pub(super) lost_slots: usize,
 }
 
-/// Examines one node. Returns an entry for each of its servers, at least one. Finding the masters of a cluster may take
-/// `connect_timeout`, and so may connecting to a server. Querying the server may take `connect_timeout` again, or
-/// `node_timeout` if `scope` is [`Depth::Vote`].
+/// Examines one node. Returns one entry for each of the node's servers, and at least one entry.
+///
+/// Finding the masters of a cluster takes at most `connect_timeout`. Connecting to a server takes at most
+/// `connect_timeout`. Querying the server takes at most `connect_timeout`, or `node_timeout` if `scope` is
+/// [`Depth::Vote`].
 pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Depth) -> Vec<Examined> {
     let mut examined = Examined::of(endpoint);
     match &endpoint.target {
@@ -143,8 +147,8 @@ fn any_keys(options: &Options) -> Keys {
     Keys::new(&options.key_prefix, &format!("quorlock-doctor-{:08x}", random::random()))
 }
 
-/// Returns, for each of these masters, keys like those of [`any_keys`] that are in one of the master's slots. Returns
-/// `None` for a master if the client's key prefix puts all keys in a slot of another master.
+/// Returns the keys of an unused resource for each of these masters, chosen so that the keys are in one of the master's
+/// slots. The entry is `None` if the client's key prefix puts all keys in a slot of another master.
 fn keys_on(shards: &[Shard], options: &Options) -> Vec<Option<Keys>> {
     let tries = if tag(&options.key_prefix).is_some() { 1 } else { ENOUGH_KEYS };
     let mut found = vec![None; shards.len()];
@@ -177,8 +181,8 @@ impl Examined {
         examined
     }
 
-    /// How long the server has certainly kept its data: the time since it started, or the time for which the sentinels
-    /// have named it, whichever is shorter. `None` if the server does not report its uptime.
+    /// Returns the time for which the server has certainly kept its data: its uptime, or the time for which the
+    /// sentinels have named it, whichever is shorter. `None` if the server does not report its uptime.
     pub(super) fn age(&self) -> Option<Duration> {
         let uptime = self.diagnosis.uptime_seconds.map(Duration::from_secs)?;
         Some(uptime.min(self.named_for.unwrap_or(Duration::MAX)))
@@ -296,7 +300,8 @@ async fn query_vote(
 pub(super) fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
     let text = |name: &str| info.get(name).map(shortened);
     let capitalized = |name: &str| name[..1].to_uppercase() + &name[1..];
-    // For compatibility with old clients, these servers report a Redis version in addition to their own version.
+    // Look for the versions of these servers first: for compatibility with old clients, they also report a Redis
+    // version.
     let others = ["valkey", "redict", "keydb", "dragonfly", "garnet", "kvrocks"];
     let other =
         others.iter().find_map(|kind| Some((capitalized(kind), text(&format!("{kind}_version"))?)));
@@ -413,8 +418,8 @@ fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
     tries.into_iter().unzip()
 }
 
-/// Whether the command failed because the user may not run it, or because the server does not know it: an operator may
-/// have disabled it.
+/// Whether the command failed because the user is not permitted to run it, or because the server does not know it. If
+/// an operator has disabled a command, the server answers as if it did not know the command.
 fn is_denied(failure: &Failure) -> bool {
     failure.outcome == NodeOutcome::Noperm || is_unknown_command(failure)
 }
@@ -429,8 +434,8 @@ fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>
         if is_denied(&failure) {
             *permission = Permission::Denied;
         } else if error.code() != Some("NOSCRIPT") {
-            // If the user may not load scripts, EVALSHA returns NOSCRIPT. This is not a problem, because EVAL still
-            // works.
+            // If the user is not permitted to load scripts, EVALSHA returns NOSCRIPT. This error is not a problem,
+            // because EVAL still works.
             examined.refusal.get_or_insert(failure);
         }
     }

@@ -20,8 +20,8 @@ pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 const NEARLY_FULL: f64 = 0.9;
 /// The advice for servers that lack something that quorlock needs.
 const TESTED_SERVERS: &str = "use Redis 6.2 or later, or Valkey";
-/// The commands that quorlock can work without, in groups, each group with the consequence if the user may not run its
-/// commands.
+/// The groups of commands that quorlock can work without. The text of each group says what happens if the user is not
+/// permitted to run the commands of the group.
 const OPTIONAL: [(&str, &[&str]); 4] = [
     ("restarts and duplicate nodes may go unnoticed", &["INFO"]),
     ("the first use of each script takes one more round trip", &["SCRIPT LOAD"]),
@@ -35,8 +35,8 @@ const OPTIONAL: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Judges a node that consists of these servers. The fields of the result describe one of the servers: one that could
-/// be reached, if there is any.
+/// Judges a node that consists of these servers. The findings cover all servers. The other fields of the returned
+/// diagnosis describe only one server: one that could be reached, if any could.
 pub(super) fn judge(servers: Vec<Examined>, options: &Options) -> NodeDiagnosis {
     let members: Option<Vec<_>> = servers.iter().map(|server| server.membership.as_ref()).collect();
     let judged = servers.iter().map(|server| judge_server(server, options));
@@ -400,8 +400,8 @@ fn persistence(examined: &Examined, options: &Options) -> Finding {
     }
 }
 
-/// Returns why a server cannot vote: it cannot be reached, lacks a permission, or refuses writes; `None` if it can
-/// vote. Ignores the restart guard.
+/// Returns why a server cannot vote: the server cannot be reached, the user lacks a permission, or the server refuses
+/// writes. Returns `None` if the server can vote. Ignores the restart guard.
 pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
     let denied = denied(&server.diagnosis, is_needed);
     let denied = (!denied.is_empty()).then(|| Failure {
@@ -412,8 +412,8 @@ pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
     server.trouble.clone().or(denied).or_else(|| server.refusal.clone())
 }
 
-/// Returns how much longer the restart guard keeps a node with this uptime from voting; zero if there is no guard. The
-/// result is for a client that connects to the node now.
+/// Returns how much longer the restart guard keeps a node with this uptime from voting, for a client that connects to
+/// the node now. Zero if there is no guard.
 pub(super) fn guard_left(uptime: Duration, options: &Options) -> Duration {
     let Some(restart_guard) = options.restart_guard else { return Duration::ZERO };
     let now = clock::now();

@@ -93,8 +93,9 @@ fn duplicates(nodes: &[Vec<Examined>]) -> Option<Finding> {
     }
 }
 
-/// Judges the offsets between the nodes' clocks. If a node loses its fence counter, fences still only grow, provided
-/// that `restart_guard` is long enough for these offsets: see `protocol::fence`.
+/// Judges the offsets between the nodes' clocks. After nodes have lost their fence counters, fences may go back, unless
+/// `restart_guard` is long enough. The larger the offsets are, the longer `restart_guard` must be: see
+/// `protocol::fence`.
 fn clocks(nodes: &[Vec<Examined>], options: &Options) -> Option<Finding> {
     let offsets: Vec<(f64, f64)> = nodes
         .iter()

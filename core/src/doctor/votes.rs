@@ -1,5 +1,5 @@
-//! Finds out which nodes can vote now, for probes. Sends only the queries that decide this, and returns soon after it
-//! has found enough nodes that can vote. Called by `Client::votes`.
+//! Finds out which nodes can vote now, for probes. Sends only the queries that this decision needs, and returns soon
+//! after it has found enough nodes that can vote. Called by `Client::votes`.
 
 use super::examine::{Depth, Examined, examine};
 use super::judge::{guard_left, obstacle};
@@ -33,8 +33,8 @@ pub(crate) async fn votes(
     {
         nodes[node] = servers;
     }
-    // Enough nodes can vote, or all have answered. Wait only a little longer for the other nodes, to complete the
-    // report.
+    // Enough nodes can vote, or all nodes have been examined. To complete the report, wait only a little longer for the
+    // other nodes.
     let others = async {
         while let Some((node, servers)) = examining.next().await {
             nodes[node] = servers;
@@ -62,13 +62,13 @@ pub(crate) async fn votes(
     Ok(endpoints.iter().zip(&nodes).map(report).collect())
 }
 
-/// Returns why one of a node's servers cannot vote; `None` if all servers can.
+/// Returns why one of a node's servers cannot vote; `None` if all servers can vote.
 fn obstacle_of(servers: &[Examined], options: &Options) -> Option<Failure> {
     servers.iter().find_map(|server| obstacle(server).or_else(|| guard(server, options)))
 }
 
-/// Returns why the restart guard keeps a server from voting; `None` if the guard does not. If the server does not
-/// report its uptime, the guard starts when the client connects, as in the module `node`.
+/// Returns a failure if the restart guard keeps a server from voting; `None` otherwise. If the server does not report
+/// its uptime, this function assumes that the server has just started, as the module `node` does.
 fn guard(server: &Examined, options: &Options) -> Option<Failure> {
     let left = guard_left(server.age().unwrap_or_default(), options);
     (!left.is_zero() && !server.is_memory()).then(|| Failure {

@@ -1,10 +1,9 @@
-//! Durations as they appear in error messages and log events. Called wherever a message mentions a duration. This
-//! module only formats durations; it does not parse them.
+//! Formats durations for error messages and log events. `config/duration.rs` parses durations.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Displays a duration in the largest fitting unit: `500 µs`, `20 ms`, `1.5 s`, `2 h`.
+/// Displays a duration in a unit that fits: `500 µs`, `20 ms`, `1.5 s`, `2 h`. Uses hours only for whole hours.
 pub(crate) struct HumanDuration(pub(crate) Duration);
 
 impl fmt::Display for HumanDuration {

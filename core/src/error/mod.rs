@@ -20,7 +20,8 @@ pub enum ErrorCode {
     Config,
     /// Other leases held the lock for the whole `wait`.
     Timeout,
-    /// Too few nodes could vote: the other nodes were unreachable, timed out, were guarded or refused.
+    /// Too few nodes could vote: the other nodes were unreachable, did not answer in time, were guarded, or answered
+    /// with an error.
     NoQuorum,
     /// The lease ended before its holder released it.
     LeaseLost,
@@ -65,7 +66,7 @@ pub enum NodeOutcome {
     Granted,
     /// Another token holds the key on this node, or the key has a value that is not a string.
     Held,
-    /// The node did what the request asked for, or has no state that conflicts with it.
+    /// The node did what the request asked for, or has no state that conflicts with the request.
     Confirmed,
     /// The node does not hold this lease's key.
     Missing,
@@ -73,7 +74,7 @@ pub enum NodeOutcome {
     Timeout,
     /// The connection broke before the answer arrived. The node may have applied the request.
     Disconnected,
-    /// There was no connection to send the request on.
+    /// There was no connection on which to send the request.
     Unreachable,
     /// The node answered but may have restarted recently, so its vote does not count until the node has been up for
     /// `restart_guard`.
@@ -94,7 +95,7 @@ pub enum NodeOutcome {
     Noperm,
     /// The node answered with any other error.
     Refused,
-    /// The node had not answered when the operation was decided without its answer.
+    /// The result of the operation was known before the node answered.
     Pending,
 }
 
@@ -177,7 +178,7 @@ struct Inner {
     resources: Vec<String>,
     nodes: Vec<NodeReport>,
     holder: Option<String>,
-    /// The range of `message` that names another lease of this client.
+    /// The byte range of the words in `message` that name another lease of this client.
     own_lease: Option<Range<usize>>,
 }
 
@@ -216,7 +217,7 @@ impl Error {
         self
     }
 
-    /// Records the range of the message that names another lease of this client.
+    /// Records the byte range of the words in the message that name another lease of this client.
     pub(crate) fn with_own_lease(mut self, place: Option<Range<usize>>) -> Self {
         self.0.own_lease = place;
         self
@@ -256,9 +257,9 @@ impl Error {
         &self.0.nodes
     }
 
-    /// The text of the error, in which `own_lease` replaces the words that name another lease of this client. For a
-    /// program whose client serves several callers, such as `quorlock serve`: the other lease may belong to another
-    /// caller.
+    /// Returns the text of the error, with `own_lease` in place of the words "another lease of this client". For a
+    /// program whose client serves several callers, such as `quorlock serve`. There, these words would mislead a
+    /// caller, because the lease may belong to another caller.
     #[doc(hidden)]
     pub fn text_naming(&self, own_lease: &str) -> String {
         let mut text = self.to_string();

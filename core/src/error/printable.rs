@@ -1,5 +1,5 @@
-//! Makes text from outside quorlock, such as from a server, safe for terminals and logs. Called for error texts, by the
-//! doctor and by the command-line tool. This module does not know where a text comes from.
+//! Makes text from outside quorlock, such as from a server, safe for terminals and logs. Error texts, the doctor and
+//! the command-line tool use this module.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,9 @@ pub(crate) fn is_printable(letter: char) -> bool {
 }
 
 /// Returns the text on one line, without characters that control a terminal or change the direction of text. A sequence
-/// of line breaks and tabs becomes one space, and each other character of these kinds becomes U+FFFD. Use this function
-/// for all text from outside quorlock that people read: texts of servers, names of resources and holders, arguments.
+/// of line breaks and tabs becomes one space. Every other character that is not printable becomes U+FFFD. Use this
+/// function for all text from outside quorlock that people read: texts of servers, names of resources and holders,
+/// arguments.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_printable) {
         return text.into();

@@ -1,7 +1,7 @@
 //! One acquire: runs rounds until a round is won or the caller must get an error, and answers the caller exactly once.
 //!
 //! [`Acquire::run`] calls all steps. `contention.rs` contains the steps of waiting, `adoption.rs` the part that is
-//! specific to adoptions, and `report.rs` the errors. The protocol decides who wins a round and when the next one
+//! specific to adoptions, and `report.rs` the errors. The protocol decides who wins a round and when the next round
 //! begins, so no rule of the lock belongs here. `client/lock.rs` starts acquires.
 
 mod adoption;
@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorCode};
 use crate::lock::acquire::duplicates::find_duplicate;
 use crate::lock::acquire::trace::AcquireTrace;
 use crate::lock::claim::handover::Giver;
-use crate::lock::claim::held::Grant;
+use crate::lock::claim::held::{Fate, Grant};
 use crate::lock::claim::round::{RoundOptions, RunningRound};
 use crate::lock::driver::Driver;
 use crate::lock::lease::Lease;
@@ -33,7 +33,6 @@ use adoption::AdoptionState;
 use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -118,7 +117,8 @@ impl Acquire {
     ) -> Self {
         let driver = renewer.driver();
         let now = clock::now();
-        // Adopters do not queue: either the nodes still hold the detached lease, or nobody can adopt it any more.
+        // Adopters do not queue, because waiting behind others does not help: either the nodes still hold the detached
+        // lease, or nobody can adopt it any more.
         let may_wait = giver.is_none() && options.wait.is_none_or(|wait| !wait.is_zero());
         // A semaphore has one local queue for each limit, because waiters with different limits wait for different
         // slots.
@@ -160,9 +160,11 @@ impl Acquire {
         }
     }
 
-    /// Runs rounds until a round is won, `wait` is over, too few nodes have been able to vote for `connect_timeout`, or
-    /// the acquire is stopped. An acquire is stopped when the client is closed or the caller drops its `Pending`.
-    /// Answers the caller, then finishes the last round.
+    /// Runs rounds until a round is won, the acquire fails, or the acquire is stopped. Answers the caller, then
+    /// finishes the last round.
+    ///
+    /// The acquire fails if `wait` is over, if an outage (too few nodes can vote) has lasted for `connect_timeout`, or
+    /// if another error occurs. The acquire is stopped when the client is closed or the caller drops its `Pending`.
     pub(crate) async fn run(mut self, mut caller: Caller) {
         if let Err(end) = self.wait_for_turn(&mut caller).await {
             return self.end(caller, end);
@@ -191,19 +193,19 @@ impl Acquire {
                 Err(end) => return self.abandon(caller, round, end).await,
             };
             if let Some(error) = error {
-                self.end(caller, End::Failed(error));
+                self.end(caller, NoLease::Failed(error));
                 return round.finish().await;
             }
             if self.may_repeat(&round, loss) || self.may_try_other_permits(&round, loss) {
                 driver.detach(async move { round.finish().await });
                 // Lets the tasks that undo this round run first, so that each connection sends the UNDO before the next
-                // ACQUIRE. Otherwise, a node that processes that ACQUIRE would still hold the token of this round.
+                // ACQUIRE. Otherwise, a node could still hold the token of this round when it processes that ACQUIRE.
                 yield_now().await;
                 continue;
             }
             let next = self.after_loss(&round, loss);
             if let Some(mistake) = self.mistake.take() {
-                self.end(caller, End::Failed(mistake));
+                self.end(caller, NoLease::Failed(mistake));
                 return round.finish().await;
             }
             let Next::TryAt(moment) = next else {
@@ -217,16 +219,18 @@ impl Acquire {
         }
     }
 
-    /// Waits until this acquire is first in the local queue.
-    async fn wait_for_turn(&mut self, caller: &mut Caller) -> Result<(), End> {
+    /// Waits until it is this acquire's turn in the local queue.
+    async fn wait_for_turn(&mut self, caller: &mut Caller) -> Result<(), NoLease> {
         let driver = Arc::clone(&self.driver);
         let error = unless_stopped(&driver, caller, self.wait_in_local_queue()).await?;
-        error.map_or(Ok(()), |error| Err(End::Failed(error)))
+        error.map_or(Ok(()), |error| Err(NoLease::Failed(error)))
     }
 
-    /// Waits until enough nodes are connected, then sends ACQUIRE to all nodes.
-    async fn start_round(&mut self, caller: &mut Caller) -> Result<RunningRound, End> {
-        unless_stopped(&self.driver, caller, self.driver.ready()).await?.map_err(End::Failed)?;
+    /// Waits until enough nodes are connected, then starts a round: sends ACQUIRE or, for an adoption, TRANSFER.
+    async fn start_round(&mut self, caller: &mut Caller) -> Result<RunningRound, NoLease> {
+        unless_stopped(&self.driver, caller, self.driver.ready())
+            .await?
+            .map_err(NoLease::Failed)?;
         if let Some(place) = &mut self.place {
             place.subscribe_if_connected();
             place.begin_round();
@@ -245,7 +249,7 @@ impl Acquire {
             queue_entry,
             holder: &self.holder,
         };
-        let round = RunningRound::start(&self.driver, options).map_err(End::Failed)?;
+        let round = RunningRound::start(&self.driver, options).map_err(NoLease::Failed)?;
         self.trace.begin_round();
         if round.subject().waiter.is_some() {
             self.queue_subject = Some(Arc::clone(round.subject()));
@@ -253,29 +257,30 @@ impl Acquire {
         Ok(round)
     }
 
-    /// Waits for the votes that were still missing when the round was lost, so that an error reports which nodes are
-    /// up, and so that the grants of this round are undone before the next round. Waits no longer than the longest
-    /// retry delay.
+    /// Waits for the votes that were still missing when the round was lost, but at most for the longest retry delay.
+    /// With these votes, an error can report which nodes are up, and the grants of this round are undone before the
+    /// next round.
     async fn collect_votes_in_outage(
         &self,
         caller: &mut Caller,
         round: &mut RunningRound,
-    ) -> Result<(), End> {
+    ) -> Result<(), NoLease> {
         let limit = self.node_timeout.min(self.driver.options.retry_delay.longest);
         let votes = timeout(limit, round.collect_remaining_votes());
         // Nodes that do not answer within the limit are reported as pending.
         unless_stopped(&self.driver, caller, votes).await.map(drop)
     }
 
-    /// Returns the error for a lost round of an adoption if no further round can win; `None` if a further round may
-    /// win, and for an acquire that is not an adoption. First waits for the votes that were still missing when the
-    /// round was lost, because they may show that no round can win any more.
+    /// Returns an error if this acquire is an adoption that no further round can win, and `None` otherwise.
+    ///
+    /// First waits for the votes that were still missing when the round was lost, because these votes may show that no
+    /// round can win any more. Does not wait if too few nodes could vote on the adoption.
     async fn untransferable_error(
         &mut self,
         caller: &mut Caller,
         round: &mut RunningRound,
         loss: Loss,
-    ) -> Result<Option<Error>, End> {
+    ) -> Result<Option<Error>, NoLease> {
         let Some(adoption) = self.adoption.as_mut().filter(|_| loss != Loss::NoQuorum) else {
             return Ok(None);
         };
@@ -293,8 +298,8 @@ impl Acquire {
         self.adoption.as_ref().is_some_and(|adoption| adoption.is_taken())
     }
 
-    /// Hands the lease of a won round to the caller. If the lease must not be used, answers with an error and drops the
-    /// lease, which releases it.
+    /// Hands the lease of a won round to the caller. If the caller must not get the lease, drops the lease, which
+    /// releases it, and answers with an error.
     async fn win(mut self, mut caller: Caller, round: RunningRound, fence: u64) {
         // Lets the other waiters in the local queue proceed. This acquire leaves the nodes' queues later, when the
         // lease is released.
@@ -317,8 +322,7 @@ impl Acquire {
             auto_extend: self.auto_extend,
             keep: self.keep,
             owner: self.owner,
-            is_deleted: AtomicBool::new(false),
-            is_kept: AtomicBool::new(false),
+            fate: Fate::default(),
         };
         let (mut round, held) = round.hold(grant);
         let lease = Lease::new(&self.renewer, held);
@@ -337,20 +341,21 @@ impl Acquire {
 
     /// Checks that the caller may get the lease: no two nodes are duplicates, the client is open, and the caller still
     /// waits.
-    async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), End> {
+    async fn verify(&self, caller: &mut Caller, round: &mut RunningRound) -> Result<(), NoLease> {
         if self.driver.identities.needs_proof() {
             unless_stopped(&self.driver, caller, round.collect_remaining_votes()).await?;
             round.mark_distinct();
         }
         if let Some(error) = self.duplicate_error(round.duplicate()).await {
-            return Err(End::Failed(error));
+            return Err(NoLease::Failed(error));
         }
-        // `Client::close` may have run before this lease was added to the renewer. It has not released this lease then.
-        if self.driver.closing.is_cancelled() { Err(End::Closed) } else { Ok(()) }
+        // `Client::close` may have run before this lease was added to the renewer. In that case, `close` has not
+        // released this lease, so the caller must not get it.
+        if self.driver.closing.is_cancelled() { Err(NoLease::Closed) } else { Ok(()) }
     }
 
     /// Ends an acquire that was stopped during a round, and undoes the round's grants.
-    async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: End) {
+    async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: NoLease) {
         // Must precede the undo requests: while the place exists, an undo request keeps the waiter in the node's queue.
         self.place = None;
         round.handle(Event::Abandon);
@@ -358,20 +363,21 @@ impl Acquire {
         round.finish().await;
     }
 
-    /// Ends the acquire with the error for its last round: `wait` is over, or too few nodes can vote.
+    /// Ends the acquire with the error for its last round. Called when `wait` is over, or when an outage has lasted for
+    /// `connect_timeout`.
     async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
         round.take_ready_answers();
         if loss != Loss::NoQuorum && self.is_taken() {
             round.release_given_back();
         }
         let error = self.loss_error(loss, &round.answers);
-        self.end(caller, End::Failed(error));
+        self.end(caller, NoLease::Failed(error));
         round.finish().await;
     }
 
-    /// Returns the error for duplicate nodes, if any are known. `duplicate` is a node whose answer in this round shows
-    /// that it is a duplicate, and the round's subject. If there is such a node, first searches for the node that is
-    /// the same server.
+    /// Returns the error for duplicate nodes; `None` if no duplicates are known. `duplicate` is the result of
+    /// [`RunningRound::duplicate`]. If `duplicate` is `Some`, first searches for the other node that is the same
+    /// server.
     async fn duplicate_error(&self, duplicate: Option<(usize, Arc<Subject>)>) -> Option<Error> {
         if let Some((node, subject)) = duplicate {
             let timeout = self.node_timeout;
@@ -384,46 +390,46 @@ impl Acquire {
     }
 
     /// Ends the acquire without a lease: answers the caller, then leaves the local queue and the nodes' queues.
-    fn end(&mut self, caller: Caller, end: End) {
+    fn end(&mut self, caller: Caller, end: NoLease) {
         self.answer_end(caller, end);
         self.leave_node_queues();
     }
 
-    fn answer_end(&mut self, caller: Caller, end: End) {
+    fn answer_end(&mut self, caller: Caller, end: NoLease) {
         self.reentrant_warning = None;
         match end {
-            End::Failed(error) => {
+            NoLease::Failed(error) => {
                 let error = error.about(&self.resources);
                 self.trace.fail(Some(&error));
                 caller.answer(Err(error));
             }
-            End::Closed => {
+            NoLease::Closed => {
                 self.trace.fail(None);
                 caller.answer(Err(Error::closed().about(&self.resources)));
             }
-            End::Cancelled => self.trace.fail(None),
+            NoLease::Cancelled => self.trace.fail(None),
         }
     }
 }
 
 /// Why an acquire ends without a lease.
-enum End {
+enum NoLease {
     Failed(Error),
     Closed,
     /// The caller dropped its [`Pending`](crate::Pending), so there is nobody to answer.
     Cancelled,
 }
 
-/// Runs `work` unless the acquire is stopped first.
+/// Runs `work` until it is done or the acquire is stopped.
 async fn unless_stopped<T>(
     driver: &Driver,
     caller: &mut Caller,
     work: impl Future<Output = T>,
-) -> Result<T, End> {
+) -> Result<T, NoLease> {
     tokio::select! {
         biased;
-        () = caller.gone() => Err(End::Cancelled),
-        () = driver.closing.cancelled() => Err(End::Closed),
+        () = caller.gone() => Err(NoLease::Cancelled),
+        () = driver.closing.cancelled() => Err(NoLease::Closed),
         done = work => Ok(done),
     }
 }

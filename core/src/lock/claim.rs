@@ -1,17 +1,20 @@
-//! Everything about one token, from its first ACQUIRE to its last RELEASE.
+//! Sends the requests for one token, from its first ACQUIRE to its last RELEASE.
 //!
-//! The protocol's `Claim` decides; the files here send the requests that the claim commands, and pass the answers to
-//! the claim:
+//! The protocol's `Claim` decides which requests to send. The files here send these requests, and pass the nodes'
+//! answers to the claim:
 //!
 //! - [`round`]: one round of ACQUIRE, with its fence round and late votes.
 //! - [`held`], with `held/extension.rs` and `held/ending.rs`: the lease of a won round, in the holder's process.
+//! - [`release`]: RELEASE of a held lease.
 //! - [`extend`], [`repair`] and [`heal`]: EXTEND and HEAL.
 //! - [`downgrade`] and [`upgrade`]: changing the mode of a lease.
-//! - [`detach`] and [`handover`]: giving a lease up for an adopter. An adoption is an acquire: `acquire/adoption.rs`.
+//! - [`detach`] and [`handover`]: giving a lease up, so that another client can adopt it. The adoption itself is an
+//!   acquire: see `acquire/adoption.rs`.
 //!
-//! This file sends most requests that delete the keys of a token or give the keys back, so that all of these requests
-//! are ordered and repeated in the same way. Two such requests are sent elsewhere: `held/ending.rs` sends the first
-//! RELEASE of a held lease, and `held.rs` sends the GIVE BACK of an upgrade.
+//! This file sends most of the requests that delete a token's keys or give them back. It sends them after the
+//! claim's earlier requests, and repeats them until they are answered. Other files of `lock/` send only three requests of this kind: `release.rs` sends the first
+//! RELEASE of a held lease, `held.rs` sends the GIVE BACK of an upgrade, and `acquire/duplicates.rs` sends a RELEASE
+//! when it searches for a duplicate.
 
 pub(crate) mod detach;
 pub(crate) mod downgrade;
@@ -19,6 +22,7 @@ pub(crate) mod extend;
 pub(crate) mod handover;
 pub(crate) mod heal;
 pub(crate) mod held;
+pub(crate) mod release;
 pub(crate) mod repair;
 pub(crate) mod round;
 pub(crate) mod upgrade;
@@ -31,35 +35,36 @@ use quorlock_protocol::{Moment, NodeSet, Term};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) type Claim = quorlock_protocol::Claim<Upgrade>;
-pub(crate) type Commands = quorlock_protocol::Commands<Upgrade>;
+#[cfg(not(test))]
+pub(crate) type Claim = quorlock_protocol::Claim<Arc<Subject>>;
+/// The protocol's claim. In unit tests, it also reports each of its steps.
+#[cfg(test)]
+pub(crate) use crate::lock::steps::Claim;
 
-/// An upgrade of a lease, identified by the subject of its round.
-#[derive(Clone)]
-pub(crate) struct Upgrade(pub(crate) Arc<Subject>);
+pub(crate) type Commands = quorlock_protocol::Commands<Arc<Subject>>;
 
-impl PartialEq for Upgrade {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.token == other.0.token
-    }
-}
-
-/// The arguments that are common to all requests that clean up after a claim.
+/// The common arguments of the requests that clean up after a claim.
 pub(crate) struct Cleanup {
     pub(crate) subject: Arc<Subject>,
     pub(crate) term: Term,
     /// How long each try waits for an answer.
     pub(crate) node_timeout: Duration,
-    /// The queue entry of the waiter that started the round; `None` if the waiter has no entry, or does not wait any
-    /// more.
+    /// The queue entry of the waiter that started the round; `None` if no waiter started a round, or if the
+    /// waiter has no entry.
     pub(crate) queue_entry: Option<QueueEntry>,
-    /// The lease that the round upgrades, if it does.
+    /// The lease that the round upgrades; `None` for a round that is not an upgrade.
     pub(crate) upgraded: Option<Arc<Subject>>,
 }
 
 impl Cleanup {
+    /// Returns arguments without a queue entry and without an upgraded lease.
+    pub(crate) fn of(subject: Arc<Subject>, term: Term, node_timeout: Duration) -> Self {
+        Self { subject, term, node_timeout, queue_entry: None, upgraded: None }
+    }
+
     /// Sends the requests of `commands` that delete keys or give keys back. Repeats each request until its node has
-    /// answered, or until `gone_by`, the time at which the last key has expired. Must be called on the runtime.
+    /// answered or the keys have expired. `gone_by` is the time by which the last key of the token has expired. Must be
+    /// called on the runtime.
     pub(crate) fn run(&self, driver: &Driver, gone_by: Moment, commands: Commands) {
         let Commands { release, give_back, release_giver, release_both, .. } = commands;
         for node in release.iter() {
@@ -70,17 +75,17 @@ impl Cleanup {
             driver.deliver(node, request, self.node_timeout, gone_by);
         }
         self.release_giver(driver, gone_by, release_giver, release_both);
-        for (Upgrade(subject), node) in commands.release_upgrades {
-            let requests = [&subject, &self.subject];
+        for (upgrade, node) in commands.release_upgrades {
+            let requests = [&upgrade, &self.subject];
             let requests = requests.map(|subject| Request::release(subject, driver.turns()));
-            // An upgrade never shortens the time of a key, so the keys that its GIVE BACK restores may last until
-            // `gone_by`.
+            // GIVE BACK may restore a key now, for a whole ttl. If `gone_by` is later, the key may last until then:
+            // neither the upgrade nor GIVE BACK shortens the life of a key.
             let gone = gone_by.max(self.term.gone(clock::now()));
             driver.deliver_in_turn(node, requests, self.node_timeout, gone);
         }
     }
 
-    /// Sends RELEASE to one node. Repeats it as [`Cleanup::run`] does.
+    /// Sends RELEASE to one node, and repeats the request as [`Cleanup::run`] does.
     pub(crate) fn release(&self, driver: &Driver, gone_by: Moment, node: usize) {
         let subject = Arc::clone(&self.subject);
         let turns = driver.turns();
@@ -103,7 +108,8 @@ impl Cleanup {
         if alone.is_empty() && both.is_empty() {
             return;
         }
-        // An upgraded lease may have been released so that its keys stay for a time: its subject says so.
+        // In an upgrade, the giver is the upgraded lease. Use that lease's own subject: if the holder released that
+        // lease with `keep`, the subject says how long the nodes keep the keys.
         let giver = self.upgraded.clone().unwrap_or_else(|| {
             let token = (*given.token).clone();
             Arc::new(Subject::new(self.subject.giver_keys(), token, None))

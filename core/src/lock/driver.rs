@@ -47,7 +47,7 @@ pub(crate) struct Driver {
     /// Ends the waits for late answers. Cancelled with `closing`, and when the driver is dropped.
     pub(crate) stop_late: CancellationToken,
     pub(crate) totals: Totals,
-    /// The holder name of leases whose lock sets none: the name of this process.
+    /// The holder name of a lease whose lock sets no name: the name of this process.
     pub(crate) process_name: Arc<str>,
     deadlines: Arc<Deadlines>,
     tasks: TaskTracker,
@@ -60,8 +60,8 @@ pub(crate) struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The tasks that wait for late answers do not keep the driver alive. They could wait for ever, so
-        // they are stopped here.
+        // The tasks that wait for late answers do not keep the driver alive. They could wait forever, so they are
+        // stopped here.
         self.stop_late.cancel();
     }
 }
@@ -104,22 +104,46 @@ impl Driver {
         self.totals.read(self.waiters.count(), nodes)
     }
 
-    /// Runs a task in the background. [`Driver::close`] waits for the task. Fails if the runtime cannot be started.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    /// Runs a task in the background. [`Driver::close`] waits for the task. Polls the task for the first time on this
+    /// thread, to save a thread switch before the first request of an operation. Fails if the runtime cannot be
+    /// started.
+    pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
         self.has_run_tasks.store(true, Ordering::Release);
-        runtime::spawn(self.tasks.track_future(task))
+        runtime::begin(self.tasks.track_future(task))
     }
 
-    /// Runs a task in the background, as [`Driver::spawn`] does. Must be called on the runtime.
+    /// Runs a task in the background. [`Driver::close`] waits for the task. Must be called on the runtime.
     pub(crate) fn detach(&self, task: impl Future<Output = ()> + Send + 'static) {
         runtime::detach(self.tasks.track_future(task));
     }
 
-    /// Runs a task as [`Driver::spawn`] does, but polls it first on this thread. This saves a thread switch
-    /// before the first request of an operation.
-    pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        self.has_run_tasks.store(true, Ordering::Release);
-        runtime::begin(self.tasks.track_future(task))
+    /// Begins a task that sends one result to the returned `Pending`: see [`Driver::begin`].
+    pub(crate) fn begin_for<T, F>(
+        &self,
+        task: impl FnOnce(oneshot::Sender<T>) -> F,
+    ) -> Result<Pending<T>>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        self.begin(task(sender))?;
+        Ok(Pending::new(receiver))
+    }
+
+    /// Begins a task that calls `work` with this driver, and sends the result to the returned `Pending`.
+    pub(crate) fn ask<T, F>(
+        self: &Arc<Self>,
+        work: impl FnOnce(Arc<Self>) -> F + Send + 'static,
+    ) -> Result<Pending<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send,
+    {
+        let driver = Arc::clone(self);
+        self.begin_for(|caller| async move {
+            // Sending fails if the caller does not wait any more.
+            let _ = caller.send(work(driver).await);
+        })
     }
 
     /// Waits until the background tasks have ended, but at most `connect_timeout`, then closes the
@@ -175,13 +199,13 @@ impl Driver {
         self.first_connections.get_or_init(|| others).await;
     }
 
-    /// Returns the queue settings for requests that do not reserve a resource.
+    /// Returns the queue settings for requests that do not reserve a resource: see [`Turns::reserve`].
     pub(crate) fn turns(&self) -> Turns {
         Turns::new(self.options.retry_delay)
     }
 
-    /// Returns an empty fan-out for an operation that began at `began`. Each request that is added to the fan-out times
-    /// out `patience` from now.
+    /// Returns an empty fan-out for an operation that began at `began`. `patience` is the time limit for the answer to
+    /// each request of the fan-out, counted from this call.
     pub(crate) fn fan_out(&self, began: Moment, patience: Duration) -> FanOut {
         FanOut::new(&self.deadlines, began, patience, self.nodes.len())
     }
@@ -207,8 +231,8 @@ impl Driver {
     }
 
     /// Sends one request to one node in the background, and repeats the request until the node answers or `horizon` has
-    /// passed. Once the client is closed, sends the request at most once more. Each try waits for `patience`. Must be
-    /// called on the runtime.
+    /// passed. After the client is closed, sends the request at most once more. Each try waits for an answer for
+    /// `patience`. Must be called on the runtime.
     pub(crate) fn deliver(
         &self,
         node: usize,
@@ -252,8 +276,8 @@ impl Driver {
         delivered
     }
 
-    /// Sends two requests to one node as [`Driver::deliver`] does, the second one when the delivery of the first one
-    /// has ended.
+    /// Sends two requests to one node as [`Driver::deliver`] does. Sends the second request when the delivery of the
+    /// first one has ended.
     pub(crate) fn deliver_in_turn(
         &self,
         node: usize,
@@ -289,8 +313,8 @@ impl Driver {
         }
     }
 
-    /// Returns the `NoQuorum` error for an operation with these answers. `node_timeout` was the time
-    /// limit for them.
+    /// Returns the `NoQuorum` error for an operation with these answers. `node_timeout` was the time limit for the
+    /// answers.
     pub(crate) fn no_quorum(
         &self,
         resources: &Resources,

@@ -1,9 +1,9 @@
-//! Elections: what candidates, leaders and observers tell each other through the nodes, and the hand-over from a leader
-//! to a successor by name.
+//! Elections: the messages that candidates, leaders and observers exchange through the nodes, and the hand-over from a
+//! leader to a named successor.
 //!
-//! All messages are hints. A leader is the holder of an ordinary lease. Only the nodes decide who holds the lease; an
-//! adopter wins it by TRANSFER. A lost message only costs time. `client/election.rs` and `client/watch.rs` receive the
-//! messages, and `lease.rs` starts hand-overs.
+//! All messages are hints, and a lost message only costs time. A leader is the holder of an ordinary lease, and only
+//! the nodes decide who holds that lease. An adopter wins the lease with TRANSFER. `client/election.rs` and
+//! `client/watch.rs` receive the messages, and `lease.rs` starts hand-overs.
 
 use crate::error::Result;
 use crate::lock::claim::detach::detach;
@@ -32,7 +32,7 @@ const PROBE: &str = "";
 
 /// Returns the channel on which a candidate of this name gets the text of a lease that is handed over to it.
 ///
-/// The length of the resource makes the channel unique even if resources and names contain `:`.
+/// The length of the resource's name makes the channel unique, even if resources and names contain `:`.
 pub(crate) fn candidate_channel(key_prefix: &str, resource: &str, holder: &str) -> String {
     format!("{key_prefix}quorlock:candidate:{}:{resource}:{holder}", resource.len())
 }
@@ -115,8 +115,8 @@ fn publishing(driver: &Driver, keys: &Arc<[Keys]>, channel: &str, message: &str)
     driver.broadcast(Request::Publish { keys, channel, message }, clock::now(), patience)
 }
 
-/// Hands a lease over to the candidate of this name, and tells `caller` whether the candidate has adopted it. `term` is
-/// the term of the detached lease.
+/// Hands a lease over to the candidate of this name, and tells `caller` whether the candidate has adopted the lease.
+/// `term` is the term of the detached lease.
 ///
 /// The lease stays as it is if there is no such candidate, or if the caller stops waiting before the lease ends.
 pub(crate) async fn hand_over(
@@ -137,7 +137,7 @@ pub(crate) async fn hand_over(
         }
         let (sender, detached) = oneshot::channel();
         detach(Arc::clone(&held), term, sender).await;
-        // No result means that the detach has panicked. The caller then panics, too.
+        // Without a result, the detach has panicked. The caller panics, too, when its sender is dropped.
         Ok::<_, oneshot::error::RecvError>(Some(detached.await?))
     };
     let detached = tokio::select! {
@@ -171,8 +171,8 @@ pub(crate) async fn hand_over(
     let _ = caller.send(taken);
 }
 
-/// Sends the text of a lease to its successor until the successor has adopted the lease. Gives up when the keys may
-/// have expired, because others may then acquire the lock, or when no node has a listener any more. Returns whether the
+/// Sends the text of a lease to its successor until the successor has adopted the lease. Gives up when no node has a
+/// listener any more, or when the keys may have expired, because others may then acquire the lock. Returns whether the
 /// successor has adopted the lease.
 async fn transfer(
     driver: &Arc<Driver>,

@@ -1,7 +1,7 @@
 //! The public handle of a lease.
 //!
-//! A thin layer over [`HeldLease`], which adds the behaviour on drop and after a fork. Acquires create leases; programs
-//! and the bindings use them. No rule of the lock belongs here.
+//! A thin layer over [`HeldLease`]: defines what happens when the handle is dropped, and after a fork. Acquiring a
+//! lock creates a lease; programs and the bindings use it. No rule of the lock belongs here.
 
 pub(crate) mod owner;
 pub(crate) mod watcher;
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::lock::claim::detach::{Detached, detach};
 use crate::lock::claim::downgrade::downgrade;
 use crate::lock::claim::extend::extend;
-use crate::lock::claim::held::{Grant, HeldLease};
+use crate::lock::claim::held::{Grant, HANDED_OVER, HeldLease};
 use crate::lock::election::hand_over;
 use crate::lock::lease::owner::Owner;
 use crate::lock::lease::watcher::Watcher;
@@ -22,13 +22,13 @@ use crate::runtime::Pending;
 use crate::runtime::clock;
 use crate::runtime::fork::Owned;
 use crate::runtime::panics;
-use quorlock_protocol::Term;
+use quorlock_protocol::{NodeSet, Term};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A held lock. The lease belongs to the code that has the handle: any thread or task may use it.
+/// A held lock. The lease belongs to the code that has the handle: any thread or task may use the lease.
 ///
 /// Unless `auto_extend` is off, the lease is renewed until it is released or has been held for `max_hold`. Dropping the
 /// handle releases the lease in the background, so keep the handle until the work is done. The compiler warns about a
@@ -43,14 +43,15 @@ use tokio::sync::oneshot;
 /// # }
 /// ```
 ///
-/// In a forked child process, a lease of the parent is not valid, and is neither renewed nor released. The
+/// In a forked child process, a lease of the parent is not valid. The child neither renews nor releases the lease; the
 /// parent still holds it.
 #[must_use = "dropping a lease releases it"]
 pub struct Lease {
     grant: Arc<Grant>,
     tracked: Owned<Tracked>,
     /// Whether the option `keep` also applies when the handle is dropped: see [`Lease::release_and_keep`]. `false`
-    /// until the program has received the lease, because the nodes keep no keys of a cancelled acquire.
+    /// until the program has received the lease: if the acquire is cancelled before that, the nodes must not keep the
+    /// keys.
     keeps_when_dropped: bool,
 }
 
@@ -103,14 +104,15 @@ impl Lease {
         self.grant.subject.token.as_str()
     }
 
-    /// The name that others see while they wait for this lease, `hostname:pid` by default; empty if the lease has none.
+    /// The holder name of the lease, `hostname:pid` by default; empty if the lease has no name. Other clients see this
+    /// name while they wait for the lease to end.
     pub fn holder(&self) -> &str {
         self.grant.holder()
     }
 
     /// The fencing token: larger than the fence of every earlier exclusive lease of the resource, and below 2^53. Send
     /// the fence with every write, and let the storage reject each write whose fence is smaller than the largest fence
-    /// that it has seen.
+    /// that the storage has seen.
     ///
     /// # Panics
     ///
@@ -135,8 +137,8 @@ impl Lease {
         }
     }
 
-    /// The slots of the permits, in order; empty if this is not a lease of a semaphore. Each slot is below the
-    /// semaphore's limit, and no other holder has it, so it can serve as the number of a worker.
+    /// The slots of the permits, in order; empty if this is not a lease of a semaphore. Each slot is smaller than the
+    /// semaphore's limit. No other holder has the same slot, so a slot can serve as a worker number.
     pub fn slots(&self) -> Vec<u32> {
         self.grant.subject.slots()
     }
@@ -172,12 +174,12 @@ impl Lease {
 
     /// Returns each resource with its fencing token.
     pub fn fences(&self) -> impl Iterator<Item = (&str, u64)> {
-        // One number is the fence for all resources: it is larger than the last fence of each resource.
+        // All resources have the same fence, which is larger than the last fence of each resource.
         self.grant.resources.iter().map(|resource| (&**resource, self.grant.fence))
     }
 
-    /// Whether the lease is valid now. The local clock decides this, without asking the nodes. Once the result is
-    /// `false`, it never becomes `true` again.
+    /// Whether the lease is valid now. Only compares the validity end with the local clock, and sends nothing to the
+    /// nodes. A lease that is not valid never becomes valid again.
     pub fn is_valid(&self) -> bool {
         self.held().is_some_and(|held| held.state().claim.lease().is_valid(clock::now()))
     }
@@ -209,7 +211,7 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::LeaseLost`] with the reason, once the lease has ended.
+    /// [`ErrorCode::LeaseLost`], with the reason, if the lease has ended.
     pub fn check(&self) -> Result<()> {
         let Some(held) = self.held() else { return Err(self.forked_error()) };
         let state = held.state();
@@ -221,16 +223,17 @@ impl Lease {
             .map_or(Ok(()), |ended| Err(held.end_error(&state, now, ended)))
     }
 
-    /// Returns why the lease was lost: it ended before it was released, or the release found that a majority of the
-    /// nodes does not hold the key. `None` if the lease is valid, or was released, detached or upgraded in time.
+    /// Returns the error if the lease was lost. A lease is lost if it ends before its release, or if the release finds
+    /// that a majority of the nodes does not hold the key. `None` if the lease is valid, or was released, detached or
+    /// upgraded in time.
     pub fn loss(&self) -> Option<Error> {
         let Some(held) = self.held() else { return Some(self.forked_error()) };
         held.state().loss(held, clock::now())
     }
 
-    /// Waits until the lease ends. Returns the error if the lease is lost, at the validity end at the latest, and
-    /// `None` if the lease is released, detached or upgraded. Any number of callers may wait; dropping the result stops
-    /// the wait.
+    /// Waits until the lease ends. The result is an error if the lease is lost, and `None` if the lease is released,
+    /// detached or upgraded. A loss is reported at the validity end at the latest. Any number of callers may wait;
+    /// dropping the returned [`Pending`] stops the wait.
     pub fn lost(&self) -> Pending<Option<Error>> {
         let Some(held) = self.held() else { return Pending::ready(Some(self.forked_error())) };
         let (sender, receiver) = oneshot::channel();
@@ -238,12 +241,12 @@ impl Lease {
         Pending::open_ended(receiver)
     }
 
-    /// Calls `callback` with the error when the lease is lost: immediately and on this thread if it is lost
-    /// already, otherwise on the thread of quorlock's runtime, where the callback must not block.
+    /// Calls `callback` with the error when the lease is lost. If the lease is lost already, the callback runs
+    /// immediately, on this thread. Otherwise, it runs on the thread of quorlock's runtime, where it must not block.
     ///
-    /// The callback is dropped without a call when the lease is released or detached. If the callback panics, the panic
-    /// hook reports the panic, which has no other effect. This method is for language bindings; programs use
-    /// [`Lease::lost`].
+    /// The callback is dropped without a call when the lease is released, detached or upgraded. If the callback panics,
+    /// the panic hook reports the panic; the panic has no other effect. This method is for language bindings; programs
+    /// use [`Lease::lost`].
     pub fn on_lost(&self, callback: impl FnOnce(Error) + Send + 'static) {
         match self.held() {
             Some(held) => held.watch(Watcher::Callback(Box::new(callback))),
@@ -255,41 +258,30 @@ impl Lease {
     /// never extends it beyond `max_hold`.
     ///
     /// The result is an error with [`ErrorCode::LeaseLost`] if the lease has ended. It is an error with
-    /// [`ErrorCode::NoQuorum`] if too few nodes confirm within `connect_timeout`; the validity end is then
-    /// unchanged. [`ErrorCode::Config`] reports a `ttl` out of range.
+    /// [`ErrorCode::NoQuorum`] if too few nodes confirm within `connect_timeout`; the validity end is then unchanged.
+    /// It is an error with [`ErrorCode::Config`] if `ttl` is out of range.
     pub fn extend(&self, ttl: Option<Duration>) -> Pending<Result<()>> {
         let seconds = ttl.map(|ttl| OptionValue::Number(ttl.as_secs_f64()));
         self.extend_by(Dialect::Rust, seconds.as_ref())
     }
 
-    /// Like [`Lease::extend`], for language bindings: `ttl` is a value in the form of `dialect`.
+    /// Like [`Lease::extend`], but takes `ttl` as `dialect` writes it. For language bindings.
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
-        let Some(held) = self.held() else {
-            return Pending::ready(Err(self.forked_error()));
-        };
-        let options = &held.driver().options;
-        let ttl = match ttl.map(|ttl| options.extension_ttl(dialect, ttl)).transpose() {
-            Ok(ttl) => ttl,
-            Err(error) => return Pending::ready(Err(error)),
-        };
-        if let Err(error) = self.check() {
-            return Pending::ready(Err(error));
-        }
-        let (sender, receiver) = oneshot::channel();
-        let term = Term { ttl: ttl.unwrap_or(held.grant.term.ttl), ..held.grant.term };
-        match held.driver().begin(extend(Arc::clone(held), term, sender)) {
-            Ok(()) => Pending::new(receiver),
-            Err(error) => Pending::ready(Err(error)),
-        }
+        Pending::started(self.tracked().and_then(|(held, _)| {
+            let options = &held.driver().options;
+            let ttl = ttl.map(|ttl| options.extension_ttl(dialect, ttl)).transpose()?;
+            self.check()?;
+            let term = Term { ttl: ttl.unwrap_or(held.grant.term.ttl), ..held.grant.term };
+            held.driver().begin_for(|caller| extend(Arc::clone(held), term, caller))
+        }))
     }
 
     /// Releases the lock. The lease is not valid after this call, whatever the nodes answer. Nodes that cannot be
-    /// reached get the release later, in the background.
+    /// reached get the RELEASE request later, in the background.
     ///
-    /// The result is `true` if the lease was valid until now and a majority of the nodes confirms
-    /// the release. It is `false` if the lease had ended before, or if too few nodes confirm within
-    /// a third of the ttl (at most 10 s, at least `node_timeout`). It is never an error. Dropping
-    /// the result does not cancel the release.
+    /// The result is `true` if the lease was valid until now and a majority of the nodes confirms the release. It is
+    /// `false` if the lease had ended before, or if too few nodes confirm within a third of the ttl (at most 10 s, at
+    /// least `node_timeout`). It is never an error. Dropping the returned [`Pending`] does not cancel the release.
     ///
     /// If the lock has the option `keep`, the nodes keep the key for that time: see [`Lease::release_and_keep`].
     pub fn release(&self) -> Pending<bool> {
@@ -301,12 +293,12 @@ impl Lease {
     ///
     /// Use this for a job that several hosts start at a fixed time, each by its own clock: a host whose clock is late
     /// finds the lock held, and does not run the job a second time. Until the time has passed, others see the key as
-    /// held by this holder. Nothing renews or repairs the key, so a node that restarts without persistence loses it
-    /// early.
+    /// held by this holder. Nothing renews or repairs the key, so a node that restarts without persistence loses the
+    /// key early.
     ///
-    /// The nodes keep the key only if the lease is valid at the release. They do not keep it if there is no release,
-    /// because the lease is lost, the acquire is cancelled, the client is closed, or the process ends. Dropping the
-    /// handle is a release with the option `keep` of the lock.
+    /// The nodes keep the key only if the lease is valid at the release. They do not keep the key if the lease is lost,
+    /// the acquire is cancelled, the client is closed, or the process ends. Dropping the handle is a release with the
+    /// option `keep` of the lock.
     ///
     /// # Errors
     ///
@@ -315,8 +307,8 @@ impl Lease {
         self.release_by(Dialect::Rust, Some(&OptionValue::Number(keep.as_secs_f64())))
     }
 
-    /// Like [`Lease::release_and_keep`], for language bindings: `keep` is a value in the form of `dialect`. `None` uses
-    /// the option `keep` of the lock.
+    /// Like [`Lease::release_and_keep`], but takes `keep` as `dialect` writes it; `None` uses the option `keep` of the
+    /// lock. For language bindings.
     ///
     /// # Errors
     ///
@@ -346,114 +338,88 @@ impl Lease {
     ///
     /// First extends the lease to at least `within` from now, but not beyond `max_hold`: an adopter has this time, or
     /// the rest of the ttl if that is longer. Then the lease ends for its holder: it is not valid any more, is not
-    /// renewed, and does not count as lost. The holder must have finished all writes by then. The resource stays locked
-    /// until the lease is adopted or expires.
+    /// renewed, and does not count as lost. The holder must have finished all writes before the lease ends. The
+    /// resource stays locked until the lease is adopted or expires.
     ///
-    /// If the extension fails, the error is that of [`Lease::extend`], and the lease stays valid. Dropping the result
-    /// of this method before it is ready leaves the lease valid, or releases it. [`ErrorCode::Config`] reports a
-    /// `within` that is not a valid ttl, and a lease of [`Client::keep`](crate::Client::keep) or
-    /// [`Client::resume`](crate::Client::resume), which other processes may have too.
+    /// If the extension fails, the error is that of [`Lease::extend`], and the lease stays valid. If the caller drops
+    /// the returned [`Pending`] before the result is ready, the lease either stays valid or is released.
+    ///
+    /// The error is [`ErrorCode::Config`] if `within` is not a valid ttl. It is also [`ErrorCode::Config`] for a lease
+    /// of [`Client::keep`](crate::Client::keep) or [`Client::resume`](crate::Client::resume), because other processes
+    /// may have that lease, too.
     pub fn detach(&self, within: Duration) -> Pending<Result<Detached>> {
         let seconds = OptionValue::Number(within.as_secs_f64());
         self.detach_by(Dialect::Rust, Some(&seconds))
     }
 
-    /// Like [`Lease::detach`], for language bindings: `within` is a value in the form of `dialect`. By default, the
-    /// time is 30 s, or `restart_guard` if that is shorter.
+    /// Like [`Lease::detach`], but takes `within` as `dialect` writes it. `None` means 30 s, or `restart_guard` if that
+    /// is shorter. For language bindings.
     pub fn detach_by(
         &self,
         dialect: Dialect,
         within: Option<&OptionValue>,
     ) -> Pending<Result<Detached>> {
-        let Some(held) = self.held() else {
-            return Pending::ready(Err(self.forked_error()));
-        };
-        let within = match held.driver().options.within(dialect, within) {
-            Ok(within) => within,
-            Err(error) => return Pending::ready(Err(error)),
-        };
-        if let Err(error) = self.check().and_then(|()| held.check_sole()) {
-            return Pending::ready(Err(error));
-        }
-        let (sender, receiver) = oneshot::channel();
-        let term = Term { ttl: within, ..held.grant.term };
-        match held.driver().begin(detach(Arc::clone(held), term, sender)) {
-            Ok(()) => Pending::new(receiver),
-            Err(error) => Pending::ready(Err(error)),
-        }
+        Pending::started(self.tracked().and_then(|(held, _)| {
+            let within = held.driver().options.within(dialect, within)?;
+            held.check_hand_over()?;
+            let term = Term { ttl: within, ..held.grant.term };
+            held.driver().begin_for(|caller| detach(Arc::clone(held), term, caller))
+        }))
     }
 
-    /// Hands the lease over to the candidate with this holder name in an [election](crate::Client::elect), without a
-    /// gap in which nobody holds the lock. The result is `true` if the candidate has adopted the lease.
+    /// Hands the lease over to the candidate with the holder name `successor` in an [election](crate::Client::elect),
+    /// without a gap in which nobody holds the lock. The result is `true` if the candidate has adopted the lease.
     ///
     /// If no node knows of such a candidate, the result is `false`, and the lease stays valid. Otherwise the lease ends
     /// as in [`Lease::detach`], so its holder must have finished all writes. If the candidate then disappears, or does
     /// not adopt the lease before `within` has passed, the result is `false`, and the lock is released.
     ///
-    /// If ending the lease fails, the error is that of [`Lease::detach`], and the lease stays valid.
-    /// [`ErrorCode::Config`] reports an invalid `successor` or `within`, and a lease that is shared, has several
-    /// resources, or is a lease of a semaphore. Dropping the result before the lease has ended leaves the lease valid.
+    /// If ending the lease fails, the error is that of [`Lease::detach`], and the lease stays valid. The error is
+    /// [`ErrorCode::Config`] if `successor` or `within` is invalid, or if the lease is shared, has several resources,
+    /// or is a lease of a semaphore. If the caller drops the returned [`Pending`] before the lease has ended, the lease
+    /// stays valid.
     pub fn hand_over(&self, successor: &str, within: Duration) -> Pending<Result<bool>> {
         let name = OptionValue::Text(successor.to_owned());
         let seconds = OptionValue::Number(within.as_secs_f64());
         self.hand_over_by(Dialect::Rust, &name, Some(&seconds))
     }
 
-    /// Like [`Lease::hand_over`], for language bindings: the arguments are values in the form of `dialect`. By default,
-    /// `within` is the ttl of the acquire: a candidate that does not adopt the lease then costs as much time as a
-    /// leader that crashes.
+    /// Like [`Lease::hand_over`], but takes the arguments as `dialect` writes them. For language bindings.
+    ///
+    /// If `within` is `None`, the time is the ttl of the acquire: a candidate that does not adopt the lease then costs
+    /// as much time as a leader that crashes.
     pub fn hand_over_by(
         &self,
         dialect: Dialect,
         successor: &OptionValue,
         within: Option<&OptionValue>,
     ) -> Pending<Result<bool>> {
-        let Some(held) = self.held() else {
-            return Pending::ready(Err(self.forked_error()));
-        };
-        let term = held.grant.term;
-        let options = &held.driver().options;
-        let checked = || {
+        Pending::started(self.tracked().and_then(|(held, _)| {
+            let term = held.grant.term;
+            let options = &held.driver().options;
             let successor = Options::successor(dialect, successor)?;
             let within = within.map(|within| options.within(dialect, Some(within))).transpose()?;
-            if let [_, _, ..] = self.resources() {
-                let resources = &self.grant.resources;
-                let message = format!(
-                    "the lease of {resources} cannot be handed over: a candidate has one resource"
-                );
-                return Err(Error::config(message).about(resources));
+            let mistake = if self.resources().len() > 1 {
+                Some("a candidate has one resource")
+            } else if !self.slots().is_empty() {
+                Some("it is a permit of a semaphore, and no leader's lease")
+            } else if self.mode() == Some(Mode::Shared) {
+                Some("it is shared")
+            } else {
+                None
+            };
+            if let Some(mistake) = mistake {
+                return Err(held.mistake(HANDED_OVER, mistake));
             }
-            if !self.slots().is_empty() {
-                let resources = &self.grant.resources;
-                let message = format!(
-                    "the lease of {resources} cannot be handed over to a candidate: it is a permit of a semaphore"
-                );
-                return Err(Error::config(message).about(resources));
-            }
-            if self.modes().any(|(_, mode)| mode == Mode::Shared) {
-                let resources = &self.grant.resources;
-                let message =
-                    format!("the lease of {resources} cannot be handed over: it is shared");
-                return Err(Error::config(message).about(resources));
-            }
-            self.check()?;
-            held.check_sole()?;
-            Ok((successor, Term { ttl: within.unwrap_or(term.ttl), ..term }))
-        };
-        let (successor, term) = match checked() {
-            Ok(checked) => checked,
-            Err(error) => return Pending::ready(Err(error)),
-        };
-        let (sender, receiver) = oneshot::channel();
-        match held.driver().begin(hand_over(Arc::clone(held), successor, term, sender)) {
-            Ok(()) => Pending::new(receiver),
-            Err(error) => Pending::ready(Err(error)),
-        }
+            held.check_hand_over()?;
+            let term = Term { ttl: within.unwrap_or(term.ttl), ..term };
+            held.driver().begin_for(|caller| hand_over(Arc::clone(held), successor, term, caller))
+        }))
     }
 
-    /// Marks the lease as one that its owner releases at the end of a block, and not before. If the lease is shared, an
-    /// acquire by the same owner fails if it would have to wait for this lease. `None` stands for the owner of this
-    /// lease's acquire. For language bindings.
+    /// Records that `owner` releases the lease at the end of a block, and not before. `None` means the owner that
+    /// acquired the lease. If the lease is shared, an acquire by the same owner fails instead of waiting for this
+    /// lease, because the owner would wait for itself. For language bindings.
     #[doc(hidden)]
     pub fn enter_block(&self, owner: Option<Owner>) {
         if let Some(held) = self.held() {
@@ -461,39 +427,37 @@ impl Lease {
         }
     }
 
-    /// Keeps the lease in shared mode from now on, so that others can share it; waiting readers are notified. The fence
-    /// stays the same. A lease of several resources becomes shared for all of them. If the lease is shared already,
-    /// this method does nothing.
+    /// Makes the lease shared, so that others can hold the resource in shared mode, too. Waiting readers are notified.
+    /// The fence stays the same. A lease of several resources becomes shared for all of them. If the lease is shared
+    /// already, this method does nothing.
     ///
     /// The lease counts as shared from this call on. The result is ready when a majority of the nodes has applied the
-    /// change, or when every node has answered or `node_timeout` has passed; the other nodes follow in the background.
-    /// The result is an error with [`ErrorCode::LeaseLost`] if the lease has ended, and with [`ErrorCode::Config`] if
-    /// the lease has permits of a semaphore or is being upgraded. Dropping the result does not cancel the change.
+    /// change, when every node has answered, or when `node_timeout` has passed. The other nodes follow in the
+    /// background. The result is an error with [`ErrorCode::LeaseLost`] if the lease has ended, and with
+    /// [`ErrorCode::Config`] if the lease has permits of a semaphore or is being upgraded. Dropping the returned
+    /// [`Pending`] does not cancel the change.
     pub fn downgrade(&self) -> Pending<Result<()>> {
-        let Some(held) = self.held() else { return Pending::ready(Err(self.forked_error())) };
-        match held.begin_downgrade() {
-            Err(error) => return Pending::ready(Err(error)),
-            Ok(false) => return Pending::ready(Ok(())),
-            Ok(true) => {}
-        }
-        let (sender, receiver) = oneshot::channel();
-        match held.driver().begin(downgrade(Arc::clone(held), sender)) {
-            Ok(()) => Pending::new(receiver),
-            Err(error) => Pending::ready(Err(error)),
-        }
+        Pending::started(self.tracked().and_then(|(held, _)| {
+            if !held.begin_downgrade()? {
+                return Ok(Pending::ready(Ok(())));
+            }
+            held.driver().begin_for(|caller| downgrade(Arc::clone(held), caller))
+        }))
     }
 
-    /// Whether the lease was detached, for another client to adopt.
+    /// Whether the lease was detached, so that another client can adopt it.
     pub fn is_detached(&self) -> bool {
         self.held().is_some_and(|held| held.is_detached())
     }
 
-    /// Lets the lease go, so that another process can resume it: renewal stops, and neither dropping the handle nor
-    /// closing the client releases the lease. Returns whether the lease was valid until now.
-    pub(crate) fn let_go(&self) -> bool {
-        let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return false };
-        renewer.remove(*id);
-        held.let_go()
+    /// Gives up the lease without releasing it, so that another process can resume the lease. Renewal stops. After this
+    /// call, neither dropping the handle nor closing the client releases the lease. Returns the nodes that count for the
+    /// lease.
+    pub(crate) fn pass_on(&self) -> Result<NodeSet> {
+        let tracked = self.tracked.get().ok_or_else(|| self.forked_error())?;
+        let sound = tracked.held.pass_on()?;
+        tracked.renewer.remove(tracked.id);
+        Ok(sound)
     }
 
     /// Gives up a lease without releasing it: renewal stops, and the nodes keep the key until it expires, shortly after
@@ -502,10 +466,11 @@ impl Lease {
     /// For bindings of languages whose garbage collector may collect the handle while the work still runs. In
     /// Rust, dropping the handle releases the lease.
     ///
-    /// Returns whether the lease was valid until now; if not, the call has no effect. If so, [`Stats`](crate::Stats)
-    /// counts the lease as `dropped`, and the event `lease.dropped` warns about it. Callbacks of [`Lease::on_lost`] and
-    /// waiters of [`Lease::lost`] are notified when the lease expires. Closing the client and
-    /// [`release_all`](crate::release_all) still release the lease.
+    /// Returns whether the lease was valid until now; if not, the call has no effect.
+    ///
+    /// [`Stats`](crate::Stats) counts an abandoned lease as `dropped`, and the event `lease.dropped` warns about it.
+    /// Callbacks of [`Lease::on_lost`] and waiters of [`Lease::lost`] are notified when the lease expires. Closing the
+    /// client and [`release_all`](crate::release_all) still release the lease.
     pub fn abandon(&self) -> bool {
         let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return false };
         let is_dropped = held.abandon();
@@ -515,9 +480,8 @@ impl Lease {
         is_dropped
     }
 
-    /// Returns the state and the renewer that an upgrade needs; an error in a process that was forked from the holder's
-    /// process.
-    pub(super) fn upgradable(&self) -> Result<(&Arc<HeldLease>, &Arc<Renewer>)> {
+    /// Returns the state of the lease and its renewer; an error in a process that was forked from the holder's process.
+    pub(super) fn tracked(&self) -> Result<(&Arc<HeldLease>, &Arc<Renewer>)> {
         let tracked = self.tracked.get().ok_or_else(|| self.forked_error())?;
         Ok((&tracked.held, &tracked.renewer))
     }

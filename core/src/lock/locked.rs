@@ -1,7 +1,7 @@
 //! Implements `Lock::locked`: asks the nodes whether a lock is held.
 //!
-//! The query is read-only: it creates no key and joins no queue. Its result may be outdated on return, so no other code
-//! of quorlock may depend on the result. `client/lock.rs` calls [`locked`].
+//! The query is read-only: it creates no key and joins no queue. The result may be outdated when the query returns, so
+//! other code of quorlock must not rely on the result. `client/lock.rs` calls [`locked`].
 
 use crate::config::resources::Resources;
 use crate::error::Result;
@@ -16,10 +16,12 @@ use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns whether an acquire could not win now, because on too many nodes, at least one of the resources is held.
-/// Waits at most `patience` for the nodes' answers, after the connections are ready.
+/// Returns whether the lock is held. The lock counts as free only if all its resources are free on a majority of the
+/// nodes: only then could an acquire win now. First waits for the connections, then at most `patience` for the nodes'
+/// answers.
 ///
-/// Fails with `NoQuorum` if too few nodes answer to decide, and with `Config` if two nodes are duplicates.
+/// Fails with `NoQuorum` if too few nodes answer to decide whether the lock is held, and with `Config` if two nodes are
+/// duplicates.
 pub(crate) async fn locked(
     driver: &Driver,
     resources: &Resources,
@@ -62,13 +64,13 @@ impl HolderTally {
         match answered {
             Ok(Reply::Yes) => self.held += 1,
             Ok(Reply::No) => self.free += 1,
-            // A guarded node counts as unknown even if it answers: it may have lost the key in a restart.
+            // The answer of a guarded node counts as unknown: the node may have lost the key in a restart.
             _ => self.unknown += 1,
         }
     }
 
-    /// Returns `Some(Some(locked))` once further answers cannot change the result, and `Some(None)` once too many nodes
-    /// are unknown for a decision. `None` means that more answers are needed.
+    /// Returns `Some(Some(locked))` if further answers cannot change the result, `Some(None)` if too many answers are
+    /// unknown for a decision, and `None` if more answers are needed.
     ///
     /// `locked` is `true` unless the resources are free on a majority of the nodes.
     fn decide(&self, quorum: Quorum) -> Option<Option<bool>> {
@@ -106,7 +108,8 @@ mod tests {
                             (true, ..) => Some(Some(false)),
                             (_, true, _) => Some(Some(true)),
                             (.., true) => Some(None),
-                            // No majority is free, but a majority could be free with other answers.
+                            // Only missing or unknown answers could make a majority free. After the last answer, the
+                            // lock counts as held.
                             _ => (left == 0).then_some(Some(true)),
                         };
                         assert_eq!(decision, expected, "{held} {free} {unknown} of {nodes}");

@@ -1,11 +1,11 @@
-//! The renewer of one client: extends all of its leases in time, and reports each loss at the validity end.
+//! The renewer of one client: extends all leases of the client in time, and reports each loss at the validity end.
 //!
 //! One task with one timer serves any number of leases. The task runs on quorlock's own runtime, so neither Python's
 //! GIL nor a stalled event loop delays it. The task restarts after a panic, and a panic while it handles one lease does
 //! not affect the other leases.
 //!
-//! The renewer schedules; the protocol's `Upkeep` decides when an extension is due. `lease.rs` adds and removes
-//! leases; `client/` closes them.
+//! The protocol's `Upkeep` decides when an extension is due; the renewer keeps the schedule. `lease.rs` adds and
+//! removes leases; `client/` closes the renewer with its client.
 
 use crate::error::{Error, Result};
 use crate::lock::claim::extend::ExtensionBatch;
@@ -32,7 +32,7 @@ static RENEWERS: PerProcess<Mutex<Renewers>> = PerProcess::new();
 #[derive(Default)]
 struct Renewers {
     all: Vec<Weak<Renewer>>,
-    /// Set by [`release_all`]: a client created after that is closed at once.
+    /// Set by [`release_all`]. Every client that is created later is closed at once.
     process_is_ending: bool,
 }
 
@@ -41,7 +41,7 @@ struct Renewers {
 const BATCH: usize = 64;
 
 /// The longest sleep of the task while a lease is held. While the machine is suspended, the timer stands still, but
-/// leases expire. The loss of such a lease is reported within this time after the machine resumes.
+/// leases expire. The loss of a lease that expired meanwhile is reported within this time after the machine resumes.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The delay before the renewer handles a lease again after a panic. Such a panic is a bug in quorlock.
@@ -50,7 +50,7 @@ const AFTER_PANIC: Duration = Duration::from_millis(10);
 /// The leases of one client, and the task that renews them.
 pub(crate) struct Renewer {
     schedule: Mutex<Schedule>,
-    /// Notified when an earlier wake-up was scheduled, and when the renewer is dropped.
+    /// Notified when a wake-up before `next_wake` was scheduled, and when the renewer is dropped.
     rescheduled: Arc<Notify>,
     driver: Arc<Driver>,
 }
@@ -69,7 +69,7 @@ struct Schedule {
 
 struct ScheduledLease {
     lease: Arc<HeldLease>,
-    /// When to handle the lease next; `None` once it is lost.
+    /// When to handle the lease next; `None` after the lease has ended.
     wake: Option<Moment>,
     /// Set when the lease was abandoned. Keeps the renewer alive until the lease expires, so that the lease's watchers
     /// are notified.
@@ -159,19 +159,19 @@ impl Renewer {
             schedule.set_wake(id, None);
             schedule.leases.remove(&id)
         };
-        // Must not be dropped while the schedule is locked: this may be the last reference to the lease.
+        // The schedule must be unlocked before this drop: `removed` may contain the last reference to the lease.
         drop(removed);
     }
 
-    /// Keeps watching an abandoned lease until it expires.
+    /// Keeps watching an abandoned lease until it expires: until then, the lease's entry keeps the renewer alive.
     pub(crate) fn abandon(self: &Arc<Self>, id: u64) {
         if let Some(entry) = self.schedule.lock().leases.get_mut(&id) {
             entry.dropped = Some(Arc::clone(self));
         }
     }
 
-    /// Returns a valid lease of this client that excludes others from any of these keys, and for which `matches`
-    /// returns `true`.
+    /// Returns a valid lease of this client for which `matches` returns `true`, and which prevents an acquire of any of
+    /// these keys.
     pub(crate) fn find(
         &self,
         keys: &[Keys],
@@ -239,9 +239,11 @@ impl Renewer {
         schedule.next_wake
     }
 
-    /// Returns the properties that must be equal for leases that share a request: the ttl, because it determines how
-    /// long the request waits; the slot on a Redis Cluster, because a request may only contain keys of one slot; and
-    /// whether the lease is a permit or shared, because each kind has its own script.
+    /// Returns the properties in which all leases of one request must agree:
+    ///
+    /// - the ttl, because it determines how long the request waits for answers;
+    /// - the slot, on a Redis Cluster, because a request may only contain keys of one slot;
+    /// - whether the lease has permits, and whether it is shared, because each kind has its own script.
     fn batch_key(&self, (_, lease): &DueLease) -> (Duration, Option<u16>, bool, bool) {
         let subject = lease.subject();
         let slot = self.driver.has_cluster.then(|| lease.slot());
@@ -257,8 +259,8 @@ impl Renewer {
         let pause = Upkeep::pause(ttl, batches.clone().count().try_into().unwrap_or(u32::MAX));
         for (number, batch) in (0..).zip(batches) {
             let renewal = renew_batch(Arc::downgrade(self), pause * number, batch.to_vec());
-            // This task is not tracked, so that `close` does not wait for the renewal: the RELEASE follows the EXTEND
-            // on each connection and deletes the keys anyway.
+            // `close` need not wait for the renewal, so the driver does not track this task: on each connection,
+            // RELEASE follows EXTEND and deletes the keys anyway.
             let renewal = self.driver.closing.clone().run_until_cancelled_owned(renewal);
             runtime::detach_urgent(async { renewal.await.unwrap_or_default() });
         }
@@ -280,7 +282,7 @@ impl Renewer {
         begun.unzip()
     }
 
-    /// Schedules the lease for the time that its state gives for the next step. Called when that time has changed.
+    /// Schedules the next step of the lease again. Called when the time of that step has changed.
     pub(crate) fn wake(&self, lease: &Arc<HeldLease>) {
         let wake = lease.state().wake();
         let mut schedule = self.schedule.lock();
@@ -314,7 +316,7 @@ impl Drop for Renewer {
 async fn run(renewer: Weak<Renewer>, rescheduled: Arc<Notify>, closing: CancellationToken) {
     while let Some(strong) = renewer.upgrade() {
         let next = strong.handle_due();
-        // Must not hold a strong reference while the task sleeps: the renewer would never be dropped.
+        // The task must not hold a strong reference while it sleeps: otherwise, the renewer would never be dropped.
         drop(strong);
         let pause = async {
             match next {
@@ -393,7 +395,7 @@ pub fn release_all(patience: Duration) {
 }
 
 /// Moves the clock of this process ahead, for tests. Fails while an open client of this process has used a node that is
-/// not in-memory: that node's clock would not move along, so that, for example, the guard of a restarted node would end
+/// not in-memory. The clock of such a node would not move along: for example, the guard of a restarted node would end
 /// too early.
 pub(crate) fn move_clock(time: Duration) -> Result<()> {
     // Declared here, so that the references are dropped after the mutex is unlocked.

@@ -1,13 +1,198 @@
-//! Unit tests only: reports to the simulation what clients decide. The simulation writes the reports for the trace
-//! checker (`proof/tie`). Each report contains the elements of a JSON array, without the brackets.
+//! Unit tests only: a claim that reports each of its steps to the simulation. The simulation writes the reports for the
+//! trace checker (`proof/tie`). Each report contains the elements of a JSON array, without the brackets.
 
-use crate::lock::claim::Commands;
 use crate::runtime::machine::record;
 use crate::wire::keys::KeyMode;
 use crate::wire::request::{Request, Subject};
-use quorlock_protocol::{Answer, Event, Extended, Moment, NodeSet, Outcome, Term, Vote};
+use quorlock_protocol::{
+    Answer, Event, Extended, Extension, Moment, NodeSet, Obstacle, Origin, Outcome, Quorum,
+    Release, StoredToken, Term, Unresumable, Vote,
+};
 use std::fmt::Write;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
+
+type Inner = quorlock_protocol::Claim<Arc<Subject>>;
+type Commands = quorlock_protocol::Commands<Arc<Subject>>;
+
+/// The protocol's claim. A method that is a step of the proof also reports this step.
+#[derive(Clone)]
+pub(crate) struct Claim(Inner);
+
+impl Deref for Claim {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl DerefMut for Claim {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.0
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.report("finish");
+    }
+}
+
+impl Claim {
+    pub(crate) fn new(
+        subject: Arc<Subject>,
+        quorum: Quorum,
+        origin: Origin,
+        sent: Moment,
+        term: Term,
+        limit: Option<Moment>,
+    ) -> Self {
+        began(&subject, sent, term);
+        Self(Inner::new(subject, quorum, origin, sent, term, limit))
+    }
+
+    pub(crate) fn resume(
+        subject: Arc<Subject>,
+        quorum: Quorum,
+        sound: NodeSet,
+        fence: u64,
+        term: Term,
+        stored: &StoredToken,
+        now: Moment,
+    ) -> Result<Self, Unresumable> {
+        Inner::resume(subject, quorum, sound, fence, term, stored, now).map(Self)
+    }
+
+    pub(crate) fn must_release_forgotten(vote: Vote) -> bool {
+        Inner::must_release_forgotten(vote)
+    }
+
+    /// Reports a step that needs no data except the token.
+    fn report(&self, step: &str) {
+        record(|| format!("\"{step}\",{:?}", self.subject().token.as_str()));
+    }
+
+    pub(crate) fn handle(&mut self, now: Moment, event: Event) -> Commands {
+        let commands = self.0.handle(now, event);
+        handled(self.subject(), event, &commands);
+        commands
+    }
+
+    pub(crate) fn extend(
+        &mut self,
+        now: Moment,
+        term: Term,
+        patience: Duration,
+    ) -> Option<Extension> {
+        let extension = self.0.extend(now, term, patience)?;
+        self.extending(&extension);
+        Some(extension)
+    }
+
+    pub(crate) fn verify(&mut self, now: Moment, patience: Duration) -> Option<Extension> {
+        let extension = self.0.verify(now, patience)?;
+        self.extending(&extension);
+        Some(extension)
+    }
+
+    fn extending(&self, extension: &Extension) {
+        record(|| {
+            let token = self.subject().token.as_str();
+            let sent = extension.sent();
+            let end = nanos(extension.term().end(sent));
+            let ttl = extension.term().ttl.as_nanos();
+            format!("\"extending\",{token:?},{},{ttl},{end}", nanos(sent))
+        });
+    }
+
+    /// Also reports the validity end of the lease after the answer.
+    pub(crate) fn extended(
+        &mut self,
+        now: Moment,
+        extension: &mut Extension,
+        node: usize,
+        answer: Answer,
+    ) -> Option<Extended> {
+        let extended = self.0.extended(now, extension, node, answer);
+        record(|| {
+            let token = self.subject().token.as_str();
+            let sent = nanos(extension.sent());
+            let ttl = extension.term().ttl.as_nanos();
+            let end = nanos(self.lease().end());
+            let extended =
+                extended.map_or("null".to_owned(), |extended| format!("\"{extended:?}\""));
+            format!("\"answered\",{token:?},{sent},{ttl},{node},\"{answer:?}\",{extended},{end}")
+        });
+        extended
+    }
+
+    pub(crate) fn heal(&mut self, now: Moment, nodes: NodeSet) -> Option<Duration> {
+        let ttl = self.0.heal(now, nodes)?;
+        self.report("healing");
+        Some(ttl)
+    }
+
+    pub(crate) fn downgrade(&mut self, now: Moment, subject: Arc<Subject>) -> Result<(), Obstacle> {
+        let is_changed = !Arc::ptr_eq(self.subject(), &subject);
+        self.0.downgrade(now, subject)?;
+        if is_changed {
+            self.report("downgraded");
+        }
+        Ok(())
+    }
+
+    /// Also reports the validity end of the lease.
+    pub(crate) fn begin_upgrade(
+        &mut self,
+        now: Moment,
+        patience: Duration,
+    ) -> Result<(), Obstacle> {
+        self.0.begin_upgrade(now, patience)?;
+        record(|| {
+            let end = nanos(self.lease().end());
+            format!("\"upgrading\",{:?},{end}", self.subject().token.as_str())
+        });
+        Ok(())
+    }
+
+    pub(crate) fn upgraded(&mut self, now: Moment, upgrade: &mut Self) -> Result<(), Commands> {
+        let upgraded = self.0.upgraded(now, upgrade);
+        self.report("finish");
+        upgrade.report(if upgraded.is_ok() { "upgraded" } else { "finish" });
+        upgraded
+    }
+
+    pub(crate) fn end_upgrade(&mut self, now: Moment) -> Commands {
+        let commands = self.0.end_upgrade(now);
+        if commands != Commands::default() {
+            self.report("finish");
+        }
+        commands
+    }
+
+    pub(crate) fn release(&mut self, now: Moment) -> Option<Release> {
+        self.report("finish");
+        self.0.release(now)
+    }
+
+    pub(crate) fn close(&mut self, now: Moment) -> Option<Release> {
+        self.report("finish");
+        self.0.close(now)
+    }
+
+    /// Also reports the nodes that may not vote on an adoption.
+    pub(crate) fn detach(&mut self, now: Moment) -> Result<Commands, Obstacle> {
+        let silent = self.silent();
+        let commands = self.0.detach(now)?;
+        record(|| {
+            let silent = nodes(silent);
+            format!("\"detached\",{:?},{silent:?}", self.subject().token.as_str())
+        });
+        Ok(commands)
+    }
+}
 
 fn nanos(moment: Moment) -> u128 {
     moment.since(Moment::from_origin(Duration::ZERO)).as_nanos()
@@ -17,10 +202,10 @@ fn nodes(set: NodeSet) -> Vec<usize> {
     set.iter().collect()
 }
 
-/// Reports that a round begins. If the subject has a giver, the round is that of an adoption or of an upgrade. The last
-/// element of the report is the mode: `upgrade`, or the mode of each resource. The mode of a permit is its semaphore,
-/// its slot and the limit.
-pub(crate) fn began(subject: &Subject, sent: Moment, term: Term) {
+/// Reports that a round begins, at `sent`. If the subject has a giver, the round belongs to an adoption or an upgrade.
+/// The last element of the report is the mode: `upgrade`, or the mode of each resource. The mode of a permit is its
+/// semaphore, its slot and the limit.
+fn began(subject: &Subject, sent: Moment, term: Term) {
     record(|| {
         let resources: Vec<_> = subject.keys.iter().map(|keys| &*keys.lock).collect();
         let token = subject.token.as_str();
@@ -51,7 +236,7 @@ fn mode(subject: &Subject) -> String {
 
 /// Reports that a round has handled an event. Does not report a vote against the round if no command follows from the
 /// vote.
-pub(crate) fn handled(subject: &Subject, event: Event, commands: &Commands) {
+fn handled(subject: &Subject, event: Event, commands: &Commands) {
     let is_against = |vote| !matches!(vote, Vote::Granted { .. } | Vote::Guarded);
     if let Event::Vote { vote, .. } | Event::Late { vote, .. } = event
         && is_against(vote)
@@ -90,75 +275,18 @@ fn voted(vote: Vote) -> String {
     }
 }
 
-/// Reports that an extension begins.
-pub(crate) fn extending(subject: &Subject, sent: Moment, term: Term) {
-    record(|| {
-        let token = subject.token.as_str();
-        let ttl = term.ttl.as_nanos();
-        format!("\"extending\",{token:?},{},{ttl},{}", nanos(sent), nanos(term.end(sent)))
-    });
-}
-
-/// Reports that the extensions `items` are sent in one request.
+/// Reports that these extensions are sent in one request.
 pub(crate) fn sending<'a>(
     request: &Request,
-    items: impl Iterator<Item = (&'a Subject, Moment, Term)> + Clone,
+    extensions: impl Iterator<Item = &'a Extension> + Clone,
 ) {
     let Request::Extend(locks) = request else { return };
     record(|| {
-        let item = |(subject, sent, term): (&Subject, _, Term)| {
-            format!("[{:?},{},{}]", subject.token.as_str(), nanos(sent), term.ttl.as_nanos())
+        let item = |((subject, _), extension): (&(Arc<Subject>, _), &Extension)| {
+            let ttl = extension.term().ttl.as_nanos();
+            format!("[{:?},{},{ttl}]", subject.token.as_str(), nanos(extension.sent()))
         };
-        let items: Vec<_> = items.clone().map(item).collect();
+        let items: Vec<_> = locks.iter().zip(extensions.clone()).map(item).collect();
         format!("\"sending\",{},[{}]", locks.as_ptr().addr(), items.join(","))
     });
-}
-
-/// Reports that a node's answer to an extension was handled. `end` is the validity end of the lease after that.
-pub(crate) fn answered(
-    subject: &Subject,
-    (sent, term): (Moment, Term),
-    (node, answer): (usize, Answer),
-    extended: Option<Extended>,
-    end: Moment,
-) {
-    record(|| {
-        let token = subject.token.as_str();
-        let sent = nanos(sent);
-        let ttl = term.ttl.as_nanos();
-        let end = nanos(end);
-        let extended = extended.map_or("null".to_owned(), |extended| format!("\"{extended:?}\""));
-        format!("\"answered\",{token:?},{sent},{ttl},{node},\"{answer:?}\",{extended},{end}")
-    });
-}
-
-/// Reports that a repair begins. It sends HEAL next.
-pub(crate) fn healing(subject: &Subject) {
-    record(|| format!("\"healing\",{:?}", subject.token.as_str()));
-}
-
-/// Reports that a lease was detached, so it has ended for its holder. `silent` are the nodes that may not vote on its
-/// adoption.
-pub(crate) fn detached(subject: &Subject, silent: NodeSet) {
-    record(|| format!("\"detached\",{:?},{:?}", subject.token.as_str(), nodes(silent)));
-}
-
-/// Reports that the holder treats its lease as shared from now on.
-pub(crate) fn downgraded(subject: &Subject) {
-    record(|| format!("\"downgraded\",{:?}", subject.token.as_str()));
-}
-
-/// Reports that a holder begins an upgrade of its lease. `end` is the current validity end of the lease.
-pub(crate) fn upgrading(subject: &Subject, end: Moment) {
-    record(|| format!("\"upgrading\",{:?},{}", subject.token.as_str(), nanos(end)));
-}
-
-/// Reports that the won round of an upgrade has become a lease.
-pub(crate) fn upgraded(subject: &Subject) {
-    record(|| format!("\"upgraded\",{:?}", subject.token.as_str()));
-}
-
-/// Reports that a lease has ended for its holder.
-pub(crate) fn finished(subject: &Subject) {
-    record(|| format!("\"finish\",{:?}", subject.token.as_str()));
 }

@@ -30,11 +30,12 @@ const USED_UP: &str = "the fence counter is used up";
 pub(crate) struct NodeMemory {
     /// The lock records, by lock key.
     records: HashMap<String, LockRecord<Token>>,
-    /// The queue of each semaphore and the number of its slots, by index key. Each permit is a lock record.
+    /// For each semaphore, its queue and the number of its slots, by index key. Each permit has a lock record in
+    /// `records`.
     permits: HashMap<String, Permits>,
     /// The callbacks for messages, by channel.
     listeners: HashMap<String, RefCell<Vec<MessageCallback>>>,
-    /// The size at which the node next looks for expired data.
+    /// The [`NodeMemory::size`] at which the node next looks for expired data.
     full: usize,
 }
 
@@ -165,8 +166,8 @@ impl NodeMemory {
                         record::release(records, now, token, place, *turns, notify)
                     }),
                 };
-                // A RELEASE with a ticket keeps the waiter in the queue, so it succeeds even if the
-                // token held nothing.
+                // A RELEASE with a ticket always succeeds: it puts the waiter into the queue even if the token held
+                // nothing.
                 released || ticket.is_some()
             }
             Request::Exists(keys) => {
@@ -236,8 +237,8 @@ impl NodeMemory {
         }
     }
 
-    /// Calls `act` with the lock records of these resources, and with a function that sends a waiter a
-    /// message about one of the resources. That function returns `false` if the waiter does not listen.
+    /// Calls `act` with the lock records of the subject's resources, and with a function that sends a waiter a message
+    /// about one of these resources. The function returns `false` if the waiter does not listen.
     fn with<R>(
         &mut self,
         subject: &Subject,
@@ -259,10 +260,12 @@ impl NodeMemory {
         done
     }
 
-    /// Calls `act` with the queue of a semaphore, the slots that the subject names, and two functions. The
-    /// first function returns for how long another slot is still held. The second function sends a waiter
-    /// the slots that it can have, or an empty message to find out whether it listens. The second function
-    /// returns `false` if the waiter does not listen.
+    /// Calls `act` with the queue of a semaphore, the slots that the subject names, and two functions:
+    ///
+    /// - The first function returns how long another slot is still held.
+    /// - The second function sends a waiter the slots that the waiter can have. With `None`, the function sends an
+    ///   empty message instead, to check that the waiter listens. The function returns `false` if the waiter does not
+    ///   listen.
     fn with_permits<R>(
         &mut self,
         now: Moment,
@@ -345,8 +348,9 @@ impl NodeMemory {
         })
     }
 
-    /// Must be called after an EXTEND of the subject. Forgets the offers of its slots, and remembers the
-    /// number of slots for as long as a permit with this ttl needs the number.
+    /// Withdraws all offers of the subject's slots to waiters. Lets the node remember the number of the semaphore's
+    /// slots for about `ttl` + [`FENCE_MEMORY`] from now; never shortens that time. Must be called after an EXTEND of
+    /// the subject.
     fn keep_slots(&mut self, now: Moment, subject: &Subject, ttl: Duration) {
         self.forget_offers(now, subject);
         let permits = subject.permit().and_then(|permit| self.permits.get_mut(permit.index));
@@ -355,7 +359,7 @@ impl NodeMemory {
         }
     }
 
-    /// Forgets the offers of the permits that the token of the subject holds.
+    /// For each slot that the subject's token holds, withdraws the offer of the slot to a waiter.
     fn forget_offers(&mut self, now: Moment, subject: &Subject) {
         let Some(Permit { index, .. }) = subject.permit() else { return };
         let is_held = |keys: &&Keys| {
@@ -383,9 +387,8 @@ impl NodeMemory {
         StoredPermits { waiters: Some(waiters), known, held }
     }
 
-    /// Forgets records and queues that have expired, and channels without a listener, as a server does.
-    /// Does so only when their number has doubled since the last time, so this costs a request little time
-    /// on average.
+    /// Forgets records and queues that have expired, and channels without a listener, as a server does. Does nothing
+    /// until the node's size has doubled since the last time, so the average request takes little extra time.
     fn forget_expired(&mut self, time: Time) {
         if self.size() < self.full.max(LEAST_FULL) {
             return;
@@ -399,24 +402,25 @@ impl NodeMemory {
         self.permits
             .retain(|_, permits| permits.known(time.now) > 0 || !permits.queue.is_empty(time.now));
         self.listeners.retain(|_, listeners| {
-            // A message without a text finds out who listens.
+            // An empty message only checks whether the callback still listens.
             listeners.get_mut().retain(|listener| listener(""));
             !listeners.get_mut().is_empty()
         });
         self.full = 2 * self.size();
     }
 
-    /// The number of names for which the node stores anything.
+    /// The number of lock keys, semaphores and channels for which the node stores data.
     pub(crate) fn size(&self) -> usize {
         self.records.len() + self.permits.len() + self.listeners.len()
     }
 
-    /// Sends all further messages on this channel to `listener`, too.
+    /// Adds a listener for all further messages on this channel.
     pub(crate) fn listen(&mut self, channel: &str, listener: MessageCallback) {
         self.listeners.entry(channel.to_owned()).or_default().get_mut().push(listener);
     }
 
-    /// Sends a message, and returns the number of listeners. Removes callbacks that do not listen any more.
+    /// Sends a message, and returns the number of listeners that received it. Removes callbacks that do not listen any
+    /// more.
     fn publish(&self, channel: &str, message: &str) -> u64 {
         let Some(listeners) = self.listeners.get(channel) else { return 0 };
         let mut listeners = listeners.borrow_mut();
@@ -492,8 +496,8 @@ impl NodeMemory {
     }
 }
 
-/// Returns the reply if an ACQUIRE or TRANSFER ends at once: the error if the fence counter is used up, as
-/// in fence.lua, or `Own` if the token already holds one of the resources. Otherwise returns `None`.
+/// Checks an ACQUIRE or TRANSFER. Returns an error if the fence counter is used up, as fence.lua does. Returns `Own` if
+/// the token already holds one of the resources. Otherwise returns `None`, and the request goes on.
 fn check(
     records: &[RecordInMode<'_, Token>],
     time: Time,
@@ -514,7 +518,8 @@ fn check(
     records.iter().any(is_own).then_some(Ok(Reply::Own))
 }
 
-/// Returns what a lock key holds instead of the giver's token, as transfer.lua does.
+/// Returns why the node refuses TRANSFER, as transfer.lua does: a lock key or the giver's share is missing, or a lock
+/// key has another token.
 fn elsewhere(records: &[RecordInMode<'_, Token>], time: Time, giver: &Token) -> Elsewhere {
     let mut elsewhere = Elsewhere { holder: Holder::Nobody, expires_in: None, clock: time.wall };
     for (record, mode) in records {
@@ -536,9 +541,10 @@ fn elsewhere(records: &[RecordInMode<'_, Token>], time: Time, giver: &Token) -> 
     elsewhere
 }
 
-/// Returns the name of the holder whose lock expires last, as acquire.lua does.
+/// Returns the name of the holder whose lock expires last, as acquire.lua does. Ignores resources that the request
+/// could lock together with their readers.
 fn last_holder(records: &[RecordInMode<'_, Token>], now: Moment) -> Option<Arc<str>> {
-    // Of equal elements, acquire.lua chooses the first and `max_by_key` the last, hence `rev`.
+    // Among equal elements, acquire.lua chooses the first, but `max_by_key` the last. So the order is reversed here.
     let entries = records
         .iter()
         .rev()

@@ -1,9 +1,9 @@
 //! In-memory nodes (`memory://name`), for unit tests that users write. They answer the same requests as a
 //! server. Keys expire by the same clock that measures the validity of leases.
 //!
-//! This module owns the nodes of the process, their connections, and the faults that tests inject.
-//! `entries.rs` has what a node stores. `node/connection.rs` and `node/subscription.rs` connect
-//! to nodes; `client/test_nodes.rs` injects the faults.
+//! This module owns the nodes of the process, their connections, and the faults that tests inject. `entries.rs` has the
+//! data of a node. `node/connection.rs` and `node/subscription.rs` connect to nodes; `client/test_nodes.rs` injects the
+//! faults.
 
 use crate::error::NodeOutcome;
 use crate::memory::entries::{MessageCallback, NodeMemory};
@@ -21,19 +21,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The in-memory nodes of this process. They live as long as the process does, as a server would,
-/// unless they are removed.
+/// The in-memory nodes of this process. Like a server, a node exists even while no client uses it. The node exists
+/// until it is removed or the process ends.
 static NODES: PerProcess<Mutex<HashMap<String, Arc<MemoryNode>>>> = PerProcess::new();
 
 #[derive(Debug, Default)]
 pub(crate) struct MemoryNode {
-    state: Mutex<NodeState>,
+    state: Mutex<MemoryState>,
     /// Notified when a fault ends.
     recovered: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct NodeState {
+struct MemoryState {
     entries: NodeMemory,
     /// The requests that have arrived since the node was frozen, in order; `None` if the node is not
     /// frozen.
@@ -57,13 +57,12 @@ struct UnansweredRequest {
 /// A fault of an in-memory node, or the end of such a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The node accepts connections and requests, but answers none until it is thawed, like a
-    /// stopped process or a machine that hangs. Once thawed, it handles the waiting requests in
-    /// order.
+    /// The node accepts connections and requests, but answers none until it is thawed, like a stopped process or a
+    /// machine that hangs. After [`Fault::Thaw`], the node handles the waiting requests in order.
     Freeze,
     /// Ends [`Fault::Freeze`].
     Thaw,
-    /// All connections break, and the node refuses new connections until it is mended.
+    /// All connections break, and the node refuses new connections until [`Fault::Mend`].
     Cut,
     /// Ends [`Fault::Cut`].
     Mend,
@@ -96,7 +95,7 @@ impl MemoryNode {
         NODES.get_or_init(Mutex::default).lock().remove(name);
     }
 
-    /// Connects. `on_broken` is called when the connection breaks.
+    /// Opens a connection. `on_broken` is called when the connection breaks.
     pub(crate) fn connect(
         self: &Arc<Self>,
         on_broken: impl Fn() + Send + Sync + 'static,
@@ -111,12 +110,12 @@ impl MemoryNode {
         Ok(MemoryConnection { node: Arc::clone(self), number })
     }
 
-    /// Returns a future that completes when a fault ends after this call.
+    /// Returns a future that completes when a fault next ends.
     pub(crate) fn recovered(&self) -> impl Future<Output = ()> + use<> {
         let mut recovered = self.recovered.subscribe();
         async move {
             if recovered.changed().await.is_err() {
-                // The node is gone.
+                // The node is gone, so no fault can end.
                 pending().await
             }
         }
@@ -171,7 +170,7 @@ impl MemoryNode {
                 };
                 (state.answer(&waiting.request), waiting.on_answer)
             };
-            // Must not be called while the state is locked: the recipient may send another request.
+            // Must be called after the state is unlocked: `on_answer` may send another request, which locks the state.
             on_answer(answered);
         }
     }
@@ -189,7 +188,7 @@ impl MemoryNode {
         requests.into_iter().for_each(|waiting| (waiting.on_answer)(Err(disconnected())));
     }
 
-    /// The number of names for which the node stores anything.
+    /// The number of lock keys, semaphores and channels for which the node stores data.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.state.lock().entries.size()
@@ -202,7 +201,7 @@ impl MemoryNode {
     }
 }
 
-impl NodeState {
+impl MemoryState {
     /// Answers a request as a server would.
     fn answer(&mut self, request: &Request) -> Answered {
         let time = Time { now: clock::now(), wall: wall_clock_micros() };
@@ -210,19 +209,19 @@ impl NodeState {
     }
 }
 
-impl fmt::Debug for NodeState {
+impl fmt::Debug for MemoryState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.entries.fmt(f)
     }
 }
 
-/// A connection to an in-memory node. Dropping it closes it.
+/// A connection to an in-memory node. Dropping this value closes the connection.
 pub(crate) struct MemoryConnection {
     node: Arc<MemoryNode>,
     number: u64,
 }
 
-/// What an in-memory node reports about itself.
+/// Information that an in-memory node reports about itself.
 pub(crate) struct MemoryInfo {
     /// Identifies the node, and changes when it restarts.
     pub(crate) run_id: String,
@@ -232,7 +231,7 @@ pub(crate) struct MemoryInfo {
 }
 
 impl MemoryConnection {
-    /// Sends a request. `on_answer` is called with its answer.
+    /// Sends a request. `on_answer` is called with the node's answer.
     pub(crate) fn ask(
         &self,
         request: &Arc<Request>,
@@ -286,13 +285,14 @@ impl MemoryConnection {
 impl Drop for MemoryConnection {
     fn drop(&mut self) {
         let on_broken = self.node.state.lock().connections.remove(&self.number);
-        // Must not be dropped while the state is locked: the callback may own other connections.
+        // Must not be dropped while the state is locked: the callback may own other connections, and dropping a
+        // connection locks the state.
         drop(on_broken);
     }
 }
 
-/// The nodes' wall clock in microseconds since the Unix epoch. If a test moves the clock ahead, the wall
-/// clock moves ahead, too, so that the nodes keep fences for as long as servers do.
+/// The nodes' wall clock in microseconds since the Unix epoch. If a test moves [`clock::now`] ahead, this wall clock
+/// moves ahead by the same time, so that fences expire as on a server.
 fn wall_clock_micros() -> u64 {
     let ahead = u64::try_from(clock::ahead().as_micros()).unwrap_or(u64::MAX);
     clock::wall_clock_micros().saturating_add(ahead)

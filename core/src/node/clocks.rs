@@ -1,5 +1,5 @@
 //! The nodes' clocks as last read, shared by all tasks of a client. Connections and rounds record
-//! them; fence proposals and tickets are derived from them.
+//! what the clocks show; fence proposals and tickets are derived from these records.
 
 use crate::runtime::clock;
 use quorlock_protocol::{Moment, NodeClocks};

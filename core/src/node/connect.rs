@@ -1,9 +1,9 @@
-//! The life of a node's connection: opening, checking, giving up, reconnecting.
+//! Opens, checks and replaces the connection to a node.
 //!
-//! Runs as background services; `mod.rs` reports timeouts and errors to it. Nothing here waits for
-//! a request.
+//! The work runs in background services. `mod.rs` calls this module after a request fails, and `frozen.rs` calls
+//! it when a connection is stuck. No code here waits for the answer to a request of `lock` or `client`.
 
-use super::link::{Cluster, Link, LinkState};
+use super::link::{Link, LinkState, Masters};
 use super::routing::keep_routing;
 use super::{CHECK_INTERVAL, Node, RECONNECT_DELAY};
 use crate::config::endpoint::Target;
@@ -26,14 +26,14 @@ impl Node {
     /// Reconnects because the server has become a replica. The node's URL may already lead to the new
     /// master.
     pub(super) fn demoted(self: &Arc<Self>, link: &Link) {
-        // Without a minimum age of the connection, the node would reconnect continually while there is no
-        // master.
+        // Replace only a connection that is at least `connect_timeout` old. Without this rule, the node would
+        // reconnect continually while there is no master.
         if clock::now().since(link.since) >= self.connect_timeout {
             self.broken(link);
         }
     }
 
-    /// Replaces a connection on which the server sent nonsense. Before it reconnects, the node waits as after
+    /// Replaces a connection on which the server sent nonsense. Before the node reconnects, it waits as after
     /// a failed attempt to connect.
     pub(super) fn garbled(self: &Arc<Self>, link: &Link, failure: &Failure) {
         let is_this = |state: &LinkState<Self>| {
@@ -61,8 +61,8 @@ impl Node {
     }
 
     /// Changes the state to `to` if `from` accepts the current state, and then reconnects in the
-    /// background. Otherwise does nothing, so only one task runs `connect` at a time. Returns whether the
-    /// state was changed.
+    /// background. Returns whether the state was changed. At most one task may run `connect` at a time, so
+    /// `from` must reject every state in which a task runs `connect`.
     pub(super) fn transition(
         self: &Arc<Self>,
         from: impl Fn(&LinkState<Self>) -> bool,
@@ -82,8 +82,8 @@ impl Node {
         changed
     }
 
-    /// Connects, and tries again until an attempt succeeds or the node is closed. Between attempts, holds
-    /// only a weak reference, so that a node that is not used any more is dropped.
+    /// Connects, and tries again until an attempt succeeds or the node is closed. Between attempts, this task
+    /// holds only a weak reference to the node, so that it does not keep an unused node alive.
     async fn connect(node: Weak<Self>) {
         let (mut delay, longest) = RECONNECT_DELAY;
         let pause = node.upgrade().and_then(|node| node.pause_after_nonsense());
@@ -121,7 +121,8 @@ impl Node {
         }
     }
 
-    /// How long to wait before the next attempt to connect, if the server sent nonsense on the last connection.
+    /// Returns the pause before the next attempt to connect, if the server sent nonsense on the last
+    /// connection; else `None`.
     fn pause_after_nonsense(&self) -> Option<Duration> {
         let (shortest, longest) = RECONNECT_DELAY;
         let doublings = self.garbled.load(Ordering::Relaxed).saturating_sub(1).min(8);
@@ -162,7 +163,7 @@ impl Node {
         let asked = clock::now();
         let info = connection.prepare().await?;
         self.record_server_info(info)?;
-        let owner = self.owner.clone().map(|owner| owner as Weak<dyn Cluster>);
+        let owner = self.owner.clone().map(|owner| owner as Weak<dyn Masters>);
         let now = clock::now();
         let link = Arc::new(Link::new(connection, id, now, now.since(asked), owner));
         if self.guard.is_some() || link.connection.uses_sentinels() {
@@ -212,8 +213,8 @@ impl Node {
     }
 }
 
-/// Completes when a fault of an in-memory node ends after this call, so that the next attempt to connect
-/// need not wait. Never completes for a server.
+/// Waits until a fault of an in-memory node ends. The node can then be connected without a further pause.
+/// Faults that ended before this call do not count. For a server, the returned future never completes.
 fn recovered(target: &Target) -> impl Future<Output = ()> + use<> {
     let recovered = match target {
         Target::Memory(name) => Some(MemoryNode::named(name).recovered()),
@@ -234,7 +235,7 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
     if state.wait_for(is_in_use).await.is_err() {
         return;
     }
-    // The sentinels may have reported another master since they were queried, so check immediately.
+    // The sentinels may have changed the master since this client queried them, so check immediately.
     let uses_sentinels = link.upgrade().is_some_and(|link| link.connection.uses_sentinels());
     let mut pause = uses_sentinels.then_some(Duration::ZERO);
     let mut is_confirmed = true;
@@ -256,8 +257,8 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
         is_confirmed = match current.ok().flatten() {
             Some(true) => true,
             Some(false) => return node.broken(&link),
-            // The sentinels that answer may be a minority that missed a failover. One check may fail by
-            // chance; two consecutive failures mean that the master is unknown.
+            // Too few sentinels answered; they may be a minority that missed a failover. One check may fail by
+            // chance. After two failed checks in a row, the master counts as unknown, so reconnect.
             None if !is_confirmed => return node.broken(&link),
             None => {
                 pause = Some(CHECK_INTERVAL.0);

@@ -1,7 +1,7 @@
 //! One connection to a node: a server, an in-memory node, or a simulated one.
 //!
-//! Turns requests into commands and errors into failures. `connect.rs` and `link.rs` decide when to connect
-//! and how to react to a failure.
+//! This module turns requests into commands and errors into failures. `connect.rs` and `link.rs` decide when to
+//! connect and how to react to a failure.
 
 use crate::config::endpoint::{Sentinels, Target};
 use crate::config::server::Server;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-/// A connection that any thread may send requests on.
+/// A connection on which any thread may send requests.
 pub(crate) enum NodeConnection {
     Redis(Box<Redis>),
     Memory(MemoryConnection),
@@ -44,7 +44,7 @@ pub(crate) struct Redis {
 
 struct Named {
     by: Arc<Sentinels>,
-    /// The time for which a majority of the sentinels had reported this master when the connection
+    /// How long a majority of the sentinels had already reported this master when the connection
     /// was opened.
     age: Duration,
 }
@@ -72,7 +72,7 @@ impl NodeConnection {
                 let server = Arc::clone(server);
                 Ok(Self::Redis(Box::new(Redis { connection, server, named: None })))
             }
-            // Each master of a cluster is a node of its own.
+            // A cluster has no connection: each of its masters is a node with its own connection.
             Target::Cluster(_) => Err(Failure::unreachable("a cluster has several servers")),
             Target::Sentinel(sentinels) => {
                 let Master { connection, server, age } = sentinels.open().boxed().await?;
@@ -83,10 +83,10 @@ impl NodeConnection {
         }
     }
 
-    /// Authenticates, queries information about the server, and loads the scripts that are used
-    /// often. A script that had to be loaded later would cost a round trip and break the order of
-    /// requests. If the server does not know the script of a request, the request is sent again
-    /// with the source (EVAL).
+    /// Authenticates, loads the scripts that are used often, and queries information about the server.
+    ///
+    /// A request whose script is not loaded has to be sent again with the source of the script (EVAL). Sending it
+    /// again costs a round trip and changes the order of requests.
     pub(crate) async fn prepare(&self) -> Result<Option<ServerInfo>, Failure> {
         let Self::Redis(redis) = self else { return self.fetch_info().await };
         let mut commands = Vec::new();
@@ -107,7 +107,7 @@ impl NodeConnection {
         let introduced = hello.len();
         let hello = hello.into_iter();
         let behind = introduced + commands.len();
-        // TIME is last, so that the server's clock is as recent as possible when the reply arrives.
+        // TIME is last, so that the time in its reply is as recent as possible.
         let all: Vec<_> = hello.chain(commands).chain(info_commands()).collect();
         let replied = redis.connection.query(&all).await;
         let mut replies = replied.map_err(|error| introduction_failure(&error, &redis.server))?;
@@ -125,8 +125,9 @@ impl NodeConnection {
         Ok(Some(info))
     }
 
-    /// Gives up the requests in flight. The connection stays open for late answers to requests that may
-    /// create keys; the other requests fail.
+    /// Gives up the requests in flight. Requests that may create keys can still be answered late, so the
+    /// connection stays open for them. All other requests fail, or are sent again on the node's next
+    /// connection.
     pub(crate) fn give_up(&self) {
         if let Self::Redis(redis) = self {
             let mut wakers = Vec::new();
@@ -151,7 +152,7 @@ impl NodeConnection {
         }
     }
 
-    /// Whether the server was found through sentinels, which may later report another one.
+    /// Whether the server was found through sentinels, which may later report another server.
     pub(crate) fn uses_sentinels(&self) -> bool {
         matches!(self, Self::Redis(redis) if redis.named.is_some())
     }
@@ -199,8 +200,8 @@ impl NodeConnection {
         }
     }
 
-    /// Sends a request with ASKING, for keys that are being migrated to this server. Returns the
-    /// sink if the connection has no room for the request now.
+    /// Sends a request with ASKING, for keys that are being migrated to this server. Returns the sink if the connection
+    /// has no room for the request now, or is not to a Redis server.
     pub(crate) fn send_asking(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
@@ -208,8 +209,8 @@ impl NodeConnection {
         redis.connection.send_behind(&asking, &packed, request.limit(), sink)
     }
 
-    /// Sends a request again with the source of its script, which the server did not know. Returns
-    /// the sink if the connection has no room for the request now.
+    /// Sends a request again with the source of its script, because the server does not know the
+    /// script. Returns the sink if the connection has no room for the request now.
     pub(crate) fn send_source(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
@@ -224,8 +225,8 @@ impl NodeConnection {
         }
     }
 
-    /// Returns why the connection broke, if the server sent nonsense or something that no request asked
-    /// for; else `None`.
+    /// Returns why the connection broke, if the server sent nonsense or a reply that answers no request;
+    /// else `None`.
     pub(crate) fn nonsense(&self) -> Option<Failure> {
         let Self::Redis(redis) = self else { return None };
         let error = redis.connection.garbage()?;

@@ -1,12 +1,12 @@
-//! Requests in flight: the connection that each was sent on, and its outcome.
+//! Requests in flight: for each request, the connection on which it was sent, and its outcome.
 //!
 //! A request that may create keys matters even after its deadline, because the node may still apply
-//! it. So the connection is kept open until the request is answered, even if the node uses another
-//! connection by then.
+//! the request. So the connection on which the request was sent stays open until the answer arrives,
+//! even if the node uses another connection meanwhile.
 //!
-//! This module owns the table of requests in flight, and sees nodes and connections only as
-//! [`Peer`] and [`Route`]. It must not send, wake a task or drop a connection while the table is
-//! locked. `fanout.rs` calls it.
+//! This module owns the table of requests in flight. It accesses nodes and connections only through
+//! the traits [`Peer`] and [`Route`]. While the table is locked, this module must not send a request,
+//! wake a task or drop a connection. `fanout.rs` calls this module.
 
 use crate::error::NodeOutcome;
 use crate::transport::connection::Receive;
@@ -23,8 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// How often one request may be sent again. Without this limit, servers could redirect a request to one
-/// another forever, or answer forever that they do not know its script.
+/// The maximum number of times that one request is sent again because a server redirects it or does not know
+/// its script. Without this limit, two servers could redirect a request to each other forever, or a server
+/// could answer forever that it does not know the script.
 const MAX_HOPS: u8 = 8;
 
 /// The part of a node that this module uses.
@@ -47,8 +48,8 @@ pub(crate) trait Peer: Send + Sync {
     /// Whether the node now sends its requests on this connection.
     fn uses(&self, route: &Weak<dyn Route>) -> bool;
 
-    /// Sends a request on the node's next connection, because the connection that it was sent on broke. Must
-    /// be called on the runtime.
+    /// Sends a request again, on the node's next connection. `broken`: the connection on which the request
+    /// was sent before. Must be called on the runtime.
     fn send_again(
         self: Arc<Self>,
         broken: Option<Weak<dyn Route>>,
@@ -64,7 +65,7 @@ pub(crate) struct Done<'a> {
     pub(crate) began: Moment,
     /// The latency of the answer; `None` if there is no answer, or if the request was not sent.
     pub(crate) took: Option<Duration>,
-    /// The time limit of the answer.
+    /// The time limit for the answer.
     pub(crate) patience: Duration,
     /// The connection that the request was sent on.
     pub(crate) route: Option<&'a Weak<dyn Route>>,
@@ -78,7 +79,7 @@ pub(crate) trait Route: Send + Sync {
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: ReplySink);
 }
 
-/// A request to several nodes, which is serialized once for all of them.
+/// A request that is sent to several nodes and serialized only once.
 pub(crate) struct PackedRequest {
     pub(crate) request: Arc<Request>,
     packed: OnceCell<Vec<u8>>,
@@ -117,11 +118,11 @@ struct RequestInFlight {
     /// The connection that the request was sent on. The reference is weak to avoid a cycle: until the answer
     /// arrives, the connection owns the sink, and the sink owns this table.
     route: Option<Weak<dyn Route>>,
-    /// A strong reference to the connection, if the request may create keys and is not answered
-    /// yet. This makes a reference cycle, which dropping the fan-out breaks.
+    /// A strong reference to the connection, if the request may create keys and is not answered yet. The connection
+    /// also refers to this request, so this is a cycle of references. Dropping the fan-out breaks the cycle.
     kept: Option<Arc<dyn Route>>,
     was_sent: bool,
-    /// Becomes `false` when the request is sent a second time.
+    /// `false` after the request was sent a second time: its order relative to later requests is then unknown.
     in_order: bool,
     /// Whether the request was sent a second time although the node may have applied the first copy.
     is_repeated: bool,
@@ -145,10 +146,11 @@ impl RequestInFlight {
 enum RequestState {
     Open,
     Answered(Answered),
-    /// The connection was replaced because it was silent. The node may still apply the request.
+    /// The connection was replaced because no answers arrived on it. The node may still apply the
+    /// request.
     GivenUp,
-    /// The deadline has passed, but the node may still apply the request. Holds the answer once it
-    /// has arrived.
+    /// The deadline has passed, but the node may still apply the request. Holds the late answer;
+    /// `None` until it arrives.
     Late(Option<Answered>),
     /// The answer was taken, or the deadline has passed and no late answer is awaited.
     Closed,
@@ -193,7 +195,7 @@ impl InFlight {
         ReplySink { in_flight: Arc::clone(self), entry, hops: 0, has_answered: false }
     }
 
-    /// Returns the next request that was answered or given up; `None` if no request is open any more.
+    /// Returns the next request that was answered or given up; `None` if there is none and no request is open.
     pub(crate) fn take_answered(&self, waker: &Waker) -> Poll<Option<Finished>> {
         let mut in_flight = self.lock();
         let is_over =
@@ -212,12 +214,13 @@ impl InFlight {
         self.lock().take(|state| matches!(state, RequestState::Open))
     }
 
-    /// Whether a request that may create keys was sent and was not answered by its deadline.
+    /// Whether a late answer to a request that may create keys is awaited, or has arrived but was not taken.
     pub(crate) fn has_late(&self) -> bool {
         self.lock().entries.iter().any(|entry| matches!(entry.state, RequestState::Late(_)))
     }
 
-    /// Returns the next answer that arrived after its request's deadline; `None` if none can arrive any more.
+    /// Returns the next answer that arrived after the deadline of its request; `None` if there is none and no
+    /// late answer is awaited.
     pub(crate) fn take_late(&self, waker: &Waker) -> Poll<Option<(usize, Answered)>> {
         let mut in_flight = self.lock();
         let mut is_awaited = false;
@@ -296,9 +299,10 @@ impl ReplySink {
         }
     }
 
-    /// Gives up a request that may create keys, because its connection was replaced. The sink still accepts a
-    /// late answer. Returns the waker of the fan-out, if any; the caller must wake it. The outer option is
-    /// `None` if the request creates no keys; the caller must then make the request fail.
+    /// Called when the connection was replaced. If the request may create keys, gives up the request and returns
+    /// `Some`; the sink still accepts a late answer. If the `Some` contains a waker, the caller must wake it.
+    ///
+    /// If the request creates no keys, only returns `None`; the caller must make the request fail.
     pub(crate) fn give_up(&self) -> Option<Option<Waker>> {
         let mut in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.request.creates());
@@ -310,8 +314,8 @@ impl ReplySink {
         Some(in_flight.waker.take())
     }
 
-    /// Handles the end of the connection before the answer arrived. If the request may be repeated, sends
-    /// it once more on the node's next connection; otherwise, answers with `failure`.
+    /// Handles a connection that ended before the answer arrived. If the request may be repeated and was not
+    /// repeated before, sends it again on the node's next connection. Otherwise, answers with `failure`.
     pub(crate) fn lost(self, failure: Failure) {
         let again = {
             let mut in_flight = self.in_flight.lock();
@@ -330,23 +334,23 @@ impl ReplySink {
         }
     }
 
-    /// Counts a redirection, or an answer that the script is unknown. Returns `false` if there were more
+    /// Counts a redirection, or an answer that the script is unknown. Returns `false` if the count is greater
     /// than `MAX_HOPS`.
     pub(crate) fn hop(&mut self) -> bool {
         self.hops += 1;
         self.hops <= MAX_HOPS
     }
 
-    /// Marks the request as sent on this connection; must be called right before sending it.
-    /// Returns whether the fan-out still waits for the answer. If not, the request must not be
-    /// sent: the request that undoes it may have been sent already.
+    /// Marks the request as sent on this connection. Must be called right before the request is
+    /// sent. Returns whether the fan-out still waits for the answer. If the fan-out does not wait,
+    /// the request must not be sent: its UNDO may have been sent already.
     #[must_use]
     pub(crate) fn mark_sent(&self, route: Arc<dyn Route>) -> bool {
         let mut in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.is_open());
         let Some(entry) = entry else { return false };
-        // If a request is sent a second time, the node may process it after requests that were sent after
-        // the first copy, so its order is unknown.
+        // If the request is sent a second time, the node may process the second copy after requests that were
+        // sent later than the first copy. So the order is unknown.
         entry.in_order &= !entry.was_sent;
         (entry.route, entry.was_sent) = (Some(Arc::downgrade(&route)), true);
         entry.kept = entry.request.creates().then_some(route);
@@ -381,12 +385,12 @@ impl ReplySink {
         self.answer_to(|_| answered);
     }
 
-    /// Delivers the answer, which may depend on the request.
+    /// Delivers the answer that `answered` returns for the request.
     fn answer_to(mut self, answered: impl FnOnce(&Request) -> Answered) {
         self.has_answered = true;
         let (kept, waker) = {
             let mut in_flight = self.in_flight.lock();
-            // Without an entry, no one waits for the answer any more.
+            // If the entry is missing, the fan-out was dropped and no one waits for the answer.
             let Some(entry) = in_flight.entries.get_mut(self.entry) else { return };
             match &mut entry.state {
                 RequestState::Open => {
@@ -414,7 +418,7 @@ impl Drop for ReplySink {
         if self.has_answered {
             return;
         }
-        // The sink was dropped without an answer, so none will arrive.
+        // The sink was dropped without an answer, so no answer will arrive.
         let (kept, waker) = {
             let mut in_flight = self.in_flight.lock();
             let Some(entry) = in_flight.entries.get_mut(self.entry) else { return };

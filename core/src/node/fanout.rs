@@ -16,29 +16,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Requests in flight with one deadline for all. Dropping it discards all answers; requests that
-/// could not be sent yet are never sent.
+/// Requests in flight with one deadline for all. Dropping the fan-out discards all answers, and
+/// cancels requests that could not be sent yet.
 ///
 /// [`FanOut::next`] returns the answer to each request, or a failure if the deadline has passed.
-/// After that, [`FanOut::late`] returns late answers to requests that may create keys.
+/// After the deadline, [`FanOut::late`] returns late answers to requests that may create keys.
 pub(crate) struct FanOut {
     began: Moment,
     sent: Moment,
     patience: Duration,
     alarm: Alarm,
     in_flight: Arc<InFlight>,
-    /// The requests that wait for a connection; `None` until a request has to wait, which saves an
-    /// allocation.
+    /// The requests that wait for a connection. To save an allocation, this is `None` until a request
+    /// has to wait.
     unsent: Option<FuturesUnordered<BoxFuture<'static, ()>>>,
 }
 
-/// The outcome of a request at its deadline or before.
+/// The outcome of a request: its answer, or its failure. Known at the deadline at the latest.
 pub(crate) struct Received {
     /// The node's position in the client's list, from 0.
     pub(crate) node: usize,
     pub(crate) answered: Answered,
-    /// Whether the node processed this request before every later request to the same node. `false` if this
-    /// is unknown: the request was sent twice or not answered, or the node uses another connection by now.
+    /// Whether the node processed this request before every later request to the same node. `false` if the
+    /// order is unknown: the request was sent twice or not answered, or the node now uses another connection.
     pub(crate) in_order: bool,
     /// Whether the request was sent a second time although the node may have applied the first copy.
     pub(crate) is_repeated: bool,
@@ -64,7 +64,7 @@ impl FanOut {
         }
     }
 
-    /// Sends a request to a node, immediately if the node is connected.
+    /// Sends a request to a node. If the request has to wait, [`FanOut::received`] sends it later.
     pub(crate) fn send<P: Peer + 'static>(
         &mut self,
         node: &Arc<P>,
@@ -77,19 +77,20 @@ impl FanOut {
         }
     }
 
-    /// Waits for an answer. Returns it with the node's position; `None` when all have been
-    /// returned.
+    /// Waits for the next answer. Returns the node's position and the answer; `None` when all answers
+    /// have been returned.
     pub(crate) async fn next(&mut self) -> Option<(usize, Answered)> {
         self.received().await.map(|received| (received.node, received.answered))
     }
 
-    /// Waits for an answer as [`FanOut::next`] does, and also returns whether the node processed the
-    /// request in order.
+    /// Waits for an answer as [`FanOut::next`] does. Also returns whether the node processed the request in
+    /// order, and whether the request was repeated.
     pub(crate) async fn received(&mut self) -> Option<Received> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Whether a request that may create keys was sent and was not answered by its deadline.
+    /// Whether a late answer to a request that may create keys is awaited, or has arrived but was not
+    /// returned by [`FanOut::late`].
     pub(crate) fn has_late(&self) -> bool {
         self.in_flight.has_late()
     }
@@ -100,7 +101,8 @@ impl FanOut {
         poll_fn(|context| self.in_flight.take_late(context.waker())).await
     }
 
-    /// Gives up the requests that still wait for a connection. Each counts as unanswered once the deadline has passed.
+    /// Gives up the requests that still wait for a connection. After the deadline, each of them counts as
+    /// unanswered.
     pub(crate) fn cancel_unsent(&mut self) {
         self.unsent = None;
     }
@@ -131,7 +133,7 @@ impl FanOut {
         let Finished { node, request, route, was_sent, in_order, is_repeated, answered } = taken;
         let in_order =
             in_order && answered.is_some() && route.as_ref().is_some_and(|route| node.uses(route));
-        // For a request that had to wait for its connection, this includes the wait.
+        // If the request had to wait for its connection, `took` includes the wait.
         let took = (was_sent && answered.is_some()).then(|| clock::now().since(self.sent));
         let answered =
             answered.unwrap_or_else(|| Err(Failure::timeout("no answer", self.patience, was_sent)));
@@ -147,8 +149,8 @@ impl FanOut {
 
 impl Drop for FanOut {
     fn drop(&mut self) {
-        // Breaks a reference cycle: late sinks keep the table alive, the table keeps the connections of
-        // late requests, and these connections own the sinks.
+        // Breaks a reference cycle: the sinks of late requests keep the table alive, the table keeps the
+        // connections of these requests open, and the connections own the sinks.
         self.in_flight.clear();
     }
 }

@@ -1,8 +1,8 @@
 //! Replaces connections on which a frozen node has stopped answering.
 //!
 //! A server that is frozen, or a firewall that has forgotten a connection, causes no error: only the answers
-//! are missing. `mod.rs` reports each request that was not answered by its deadline, and each request that is
-//! sent on an idle connection.
+//! are missing. `mod.rs` calls this module before it sends a request, and after a request was not answered by
+//! its deadline.
 
 use super::Node;
 use super::link::{Heard, Link, LinkState};
@@ -30,8 +30,8 @@ impl Node {
     /// Records that a request got no answer within `waited`.
     pub(super) fn timed_out(self: &Arc<Self>, link: &Arc<Link>, waited: Duration) {
         let timeouts = link.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-        // Without a minimum age of the connection, a node that is merely slower than the deadline would be
-        // reconnected continually.
+        // Replace only a connection that is at least `connect_timeout` old. Without this rule, a node that
+        // merely answers after the deadline would be reconnected continually.
         if clock::now().since(link.since) < self.connect_timeout {
             return;
         }
@@ -46,9 +46,9 @@ impl Node {
         }
     }
 
-    /// Replaces the connection if it was idle and the request that is sent now is not answered soon. While
-    /// the connection was idle, a firewall may have forgotten it. The firewall then drops all packets of
-    /// the connection, and no error occurs.
+    /// Replaces the connection if it was idle and no answer arrives soon. Called before a request is sent on
+    /// the connection. While a connection is idle, a firewall may forget it. The firewall then drops all
+    /// packets of the connection, and no error occurs.
     pub(super) fn doubt_if_idle(self: &Arc<Self>, link: &Arc<Link>) {
         let before = link.heard();
         if clock::now().since(before.at) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
@@ -66,18 +66,20 @@ impl Node {
         });
     }
 
-    /// Opens a second connection while `link` may be stuck, and switches to the second connection unless an
-    /// answer arrives on `link` meanwhile. `before`: the record of the answers on `link` so far. Waiting
-    /// for three timeouts would take too long for a lease that is renewed only twice before it ends.
+    /// Opens a second connection because `link` may be stuck. Switches to the second connection unless an
+    /// answer arrives on `link` meanwhile. `before`: the record of the answers on `link` so far.
     ///
-    /// If the server itself is stuck, opening the second connection fails. The node then keeps `link`, on
-    /// which the server answers as soon as it continues.
+    /// Does not wait for [`STUCK_AFTER`] timeouts, because a lease that is renewed only twice before it ends
+    /// could end first.
+    ///
+    /// If the server itself is stuck, the second connection cannot be opened. The node then keeps `link`, because
+    /// the server answers on `link` as soon as the server continues.
     async fn replace(self: Arc<Self>, link: Arc<Link>, before: Heard) {
         let mut state = self.state.subscribe();
         let opened = tokio::select! {
             biased;
-            // Once the state has changed, `connect` may run. From then on, only `connect` may record what a
-            // server reports about itself.
+            // After the state has changed, `connect` may run. Then only `connect` may record what the server
+            // reports about itself, so stop here.
             _ = state.wait_for(|state| !state.is(&link)) => return,
             opened = self.open_in_time() => opened,
         };
@@ -97,8 +99,9 @@ impl Node {
         if link.heard() != before {
             return;
         }
-        // Nothing may be awaited between opening the new connection and this switch: `keep_checking` of the
-        // new connection might see that the node still uses `link`, and end.
+        // This task must not await between opening the new connection and this switch. `keep_checking` of the
+        // new connection could run meanwhile, see that the node still uses `link`, and end. The new connection
+        // would then never be checked.
         let is_replaced = self.state.send_if_modified(|state| {
             let is_current = state.is(&link);
             if is_current {
@@ -110,8 +113,8 @@ impl Node {
             events::disconnected(self.address());
             self.health.connected(self.address());
             self.counters.reconnects.up();
-            // Requests in flight that may be repeated are sent again on the new connection, before their
-            // deadlines.
+            // Requests in flight that may be repeated are sent again on the new connection now. They need not
+            // wait for their deadlines.
             link.connection.give_up();
         }
     }

@@ -1,5 +1,6 @@
-//! Reports changes of a node's health as events: each problem once, and the end of the problem. Decides
-//! nothing; `mod.rs` and `connect.rs` report to it.
+//! Reports changes of a node's health as events: one event when a problem begins, and one when it ends.
+//! Refusals are different: no event reports their end, and they are reported at most once per
+//! [`REFUSED_AGAIN`]. This module decides nothing. `mod.rs`, `connect.rs` and `frozen.rs` call it.
 
 use crate::error::NodeOutcome;
 use crate::runtime::clock;
@@ -17,7 +18,7 @@ const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// Whether the node was last reported as guarded.
+    /// Whether the last event about the restart guard reported that the node's votes do not count yet.
     guarded: AtomicBool,
     state: Mutex<HealthState>,
 }
@@ -57,7 +58,7 @@ impl Health {
             state.down.get_or_insert_with(clock::now);
             is_new
         };
-        // Duplicate nodes are reported by `identity.rs`.
+        // `identity.rs` reports duplicate nodes.
         if is_new && failure.outcome != NodeOutcome::Duplicate {
             events::down(node, failure.outcome, &failure.detail);
         }

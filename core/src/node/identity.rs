@@ -1,5 +1,5 @@
 //! Detects duplicate nodes: two nodes that are one server would have two votes but only one memory,
-//! so a majority that includes both proves nothing.
+//! so a majority that includes both would prove nothing.
 //!
 //! Owns what is known about the identity of each node. `connect.rs` and `routing.rs` report server
 //! ids; `lock` reports duplicates that its rounds reveal.
@@ -18,7 +18,8 @@ pub(crate) struct Identities {
     known: Mutex<Vec<Identity>>,
     /// Whether any duplicates are known. Checked first, so that the normal case is cheap.
     has_duplicates: AtomicBool,
-    /// Whether only a round with the answers of all nodes can show that there are no duplicates.
+    /// Whether some node reports no server id and is not `proven` yet. While this is `true`, server ids cannot
+    /// rule out duplicates; only a round with the answers of all nodes can.
     needs_proof: AtomicBool,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct Identities {
 enum Identity {
     /// The node has never been reached.
     Unknown,
-    /// The server does not report an id. `proven`: whether it granted a token that no other node held.
+    /// The server does not report an id. `proven`: whether the server granted a token that no other node held.
     Unreported { proven: bool },
     /// The id of the server process, or the ids of all servers of a cluster.
     Servers(Vec<String>),
@@ -45,9 +46,9 @@ impl Identities {
         })
     }
 
-    /// Records that a node was reached, and the ids of its servers: none if the node does not
-    /// report any. Fails if the node is the same server as another one; the node that was reached
-    /// first remains valid.
+    /// Records that a node was reached. `ids`: the ids of its servers; empty if the node does not
+    /// report any. Fails if the node is the same server as another node. Of two duplicate nodes, the
+    /// one that was reached first remains valid.
     pub(crate) fn reached(&self, node: usize, ids: Vec<String>) -> Result<(), Failure> {
         self.change(|known| {
             known[node] = match ids.is_empty() {
@@ -66,8 +67,8 @@ impl Identities {
                     })
                 }
             };
-            // A round may have revealed that another node is a duplicate of `node`, but `node` may be
-            // another server now.
+            // `node` may be another server now. So forget the duplicates of `node` that a round has found.
+            // Also forget the duplicates of an unknown node, because `node` may be that node.
             for identity in known.iter_mut() {
                 if let Identity::Duplicate { of, by_id: false } = identity
                     && of.is_none_or(|of| of == node)
@@ -98,7 +99,7 @@ impl Identities {
         self.needs_proof.load(Ordering::Acquire)
     }
 
-    /// Fails if the node is a duplicate of another one.
+    /// Fails if the node is a duplicate of another node.
     pub(crate) fn check(&self, node: usize) -> Result<(), Failure> {
         if !self.has_duplicates.load(Ordering::Acquire) {
             return Ok(());
@@ -120,8 +121,8 @@ impl Identities {
             _ => None,
         };
         let (node, duplicate) = (0..known.len()).find_map(duplicate)?;
-        // The message names nodes by their positions, not their addresses: unlike the reports, it may be
-        // shown to anyone.
+        // The message may be shown to anyone, so it must not contain addresses: it names nodes by their
+        // positions. The addresses are only in the reports, which must not be shown to everyone.
         let message = match duplicate {
             Some(duplicate) => format!(
                 "nodes {} and {} are the same server, whose vote would count twice",

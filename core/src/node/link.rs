@@ -1,8 +1,8 @@
 //! The state of a node's connection, and the handling of errors on it.
 //!
 //! `connect.rs`, `frozen.rs` and `routing.rs` change the state; `mod.rs` sends requests on the
-//! connection. Redirections of a cluster go to the [`Cluster`] that owns the connection, which
-//! `routing.rs` implements.
+//! connection. If a server of a cluster redirects a request, the [`Masters`] that owns the
+//! connection sends the request to the right server. `routing.rs` implements this trait.
 
 use super::map::Map;
 use crate::node::connection::NodeConnection;
@@ -27,15 +27,15 @@ pub(super) enum LinkState<N> {
     Up(Arc<Link>),
     /// A cluster, whose masters are nodes of their own.
     Routed(Arc<Map<N>>),
-    /// The last attempt to connect failed; another follows in the background. Requests fail at
-    /// once.
+    /// Not connected: the last attempt to connect failed, or the node gave up its last connection.
+    /// Another attempt follows in the background. Requests fail at once.
     Down(Failure),
     /// The client is closed.
     Closed,
 }
 
 /// The part of a cluster that its connections use.
-pub(super) trait Cluster: Send + Sync {
+pub(super) trait Masters: Send + Sync {
     /// Sends a redirected request to the right server. Returns the sink if that server is not
     /// known.
     fn redirect(&self, to: Redirect, request: &Arc<Request>, sink: ReplySink) -> Option<ReplySink>;
@@ -48,7 +48,7 @@ pub(crate) struct Link {
     pub(super) id: Arc<()>,
     pub(super) since: Moment,
     pub(super) timeouts: AtomicU32,
-    /// Whether another connection is being opened that may replace this one.
+    /// Whether a task already waits to see if this connection is stuck, or opens another one to replace it.
     pub(super) is_doubted: AtomicBool,
     /// When a caller last took an answer that had arrived in time, in nanoseconds since the origin of the
     /// clock.
@@ -56,29 +56,29 @@ pub(crate) struct Link {
     /// The latency of the answer at `heard`, in nanoseconds.
     latency: AtomicU64,
     /// The cluster that the server belongs to, if any.
-    pub(super) owner: Option<Weak<dyn Cluster>>,
+    pub(super) owner: Option<Weak<dyn Masters>>,
 }
 
-/// A record of the answers on a connection so far. Each further answer changes the record, so two equal
-/// records mean that no answer arrived in the time between them.
+/// A record of the answers on a connection so far. Each further answer changes the record. So if a later
+/// record is equal to an earlier one, no answer arrived meanwhile.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Heard {
     /// When a caller last took an answer that had arrived in time; before the first answer, when the
     /// connection was opened.
     pub(super) at: Moment,
-    /// Also changes with an answer that no caller takes, because the caller already has enough other
-    /// answers.
+    /// Changes when an answer arrives, even if no caller needs the answer any more.
     received: u64,
 }
 
 impl Link {
-    /// A connection that was opened at `since`, after an exchange that took `latency`.
+    /// Creates the link for a connection that was opened at `since`. `latency`: the duration of the first
+    /// exchange on the connection.
     pub(super) fn new(
         connection: NodeConnection,
         id: Arc<()>,
         since: Moment,
         latency: Duration,
-        owner: Option<Weak<dyn Cluster>>,
+        owner: Option<Weak<dyn Masters>>,
     ) -> Self {
         let link = Self {
             connection,
@@ -123,14 +123,14 @@ impl Route for Link {
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: ReplySink) {
         let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
         let unsent = match Redirect::of(error) {
-            // The server does not know the script, so send the source. This changes the order of
-            // requests, which `mark_sent` records. `hop` limits how often the source is sent to a server
-            // that never knows the script.
+            // The server does not know the script, so send its source. The server may then process this request
+            // after later ones; `mark_sent` records that the order is unknown. `hop` limits how often the source
+            // is sent to a server that never knows the script.
             _ if is_unknown && sink.hop() && sink.mark_sent(Arc::<Self>::clone(&self)) => {
                 self.connection.send_source(request, sink).err()
             }
-            // While a slot is being migrated (ASK), requests that may create keys are not
-            // redirected.
+            // While a slot is being migrated (ASK), the keys of one lock may be on two servers. So
+            // during a migration, requests that may create keys are not redirected: they fail.
             Some(redirect) if redirect.has_moved() || !request.creates() => {
                 match self.owner.as_ref().and_then(Weak::upgrade) {
                     Some(cluster) if sink.hop() => cluster.redirect(redirect, request, sink),

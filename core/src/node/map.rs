@@ -15,8 +15,8 @@ pub(crate) struct Map<N> {
 }
 
 impl<N: Peer + 'static> Map<N> {
-    /// Creates a map of these masters. Masters that are in `before` keep their nodes; `make` creates the
-    /// nodes of the other masters.
+    /// Creates a map of these masters. Masters that are already in `before` keep their nodes; `make` creates
+    /// the nodes of the other masters.
     pub(crate) fn new(
         shards: Vec<Shard>,
         before: Option<&Self>,

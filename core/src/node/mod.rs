@@ -1,12 +1,13 @@
 //! The nodes: one connection to each, requests with a deadline, and what is known about each node.
 //!
 //! This module owns each node's connection state, restart guard and identity. It reports how each
-//! node answered; it does not count votes or decide about leases, which `lock` does with
-//! `quorlock_protocol`. `lock` and `client` call it.
+//! node answered. It does not count votes or decide about leases: `lock` does that with
+//! `quorlock_protocol`. `lock` and `client` call this module.
 //!
-//! A [`Node`] has at most one connection in use. While it has none, one background task connects. Requests
-//! wait for the first attempt of this task; once an attempt has failed, requests fail at once. A connection
-//! on which the server has stopped answering is replaced.
+//! A [`Node`] uses at most one connection at a time. While the node has no connection, one background task
+//! connects. During the first attempt of this task, requests wait. After a failed attempt, requests fail at
+//! once until the node is connected. If the server stops answering on a connection, the node replaces the
+//! connection.
 //!
 //! Reading order: `fanout.rs` (one request to several nodes), `exchange.rs` (requests in flight),
 //! `mod.rs` (one node), `connect.rs` (connecting and checking), `frozen.rs`, `connection.rs`, `link.rs` (the
@@ -53,10 +54,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The number of checks of a node within the time of the restart guard. The checks are needed
-/// because a proxy may replace the server without breaking the connection. [`CHECK_INTERVAL`] is
-/// the shortest and the longest pause between two checks.
+/// How many times each node is checked within the duration of the restart guard. The checks are needed
+/// because a proxy may replace the server without breaking the connection.
 const CHECKS_PER_GUARD: u32 = 4;
+/// The shortest and the longest pause between two checks.
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// The pause between attempts to connect grows from the first to the second value.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -83,17 +84,17 @@ pub(crate) struct Node {
     /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
     health: Health,
-    /// The number of consecutive connections that ended because the server sent nonsense. A connection that
-    /// had stayed up for longer than the longest [`RECONNECT_DELAY`] restarts the count.
+    /// The number of connections that ended because the server sent nonsense. If such a connection had been
+    /// up for longer than the longest [`RECONNECT_DELAY`], the count starts again at 1.
     garbled: AtomicU32,
     /// Whether the last connection ended because the server sent nonsense. If so, the next attempt to connect
     /// waits first.
     waits_to_connect: AtomicBool,
     /// The number of requests that wait because they could not be sent immediately.
     unsent: AtomicUsize,
-    /// Held while one of the waiting requests is sent, so that requests reach the node in the order
-    /// in which they were made, even if they had to wait for the connection. A RELEASE that
-    /// overtook its ACQUIRE would find nothing to delete.
+    /// Held while one of the waiting requests is sent, so that the waiting requests are sent in the order
+    /// in which they were made. If a RELEASE overtook its ACQUIRE, the RELEASE would find nothing to
+    /// delete.
     turn: tokio::sync::Mutex<()>,
     state: watch::Sender<LinkState<Node>>,
 }
@@ -181,8 +182,8 @@ impl Node {
         }
     }
 
-    /// Waits until the node is connected, or an attempt to connect has failed. Returns whether it
-    /// is connected.
+    /// Waits until the node is connected, until an attempt to connect has failed, or until the node is
+    /// closed. Returns whether the node is connected.
     pub(crate) async fn settled(self: &Arc<Self>) -> bool {
         self.start_connecting();
         let mut state = self.state.subscribe();
@@ -192,7 +193,7 @@ impl Node {
     }
 
     /// Sends one request and waits for its answer, for at most `patience`. `began` is the start of
-    /// the operation that the request belongs to; the restart guard decides by it whether the
+    /// the operation that the request belongs to. The restart guard decides by `began` whether the
     /// answer counts.
     pub(crate) fn call(
         self: &Arc<Self>,
@@ -208,7 +209,8 @@ impl Node {
         }
     }
 
-    /// Sends a request, or answers it with a failure. Returns the sink if the request has to wait.
+    /// Sends a request. If the node is down or closed, answers the sink with a failure instead.
+    /// Returns the sink if the request has to wait.
     fn put(
         self: &Arc<Self>,
         packed_request: &PackedRequest,
@@ -233,13 +235,14 @@ impl Node {
         link.connection.send(packed_request, sink).inspect_err(ReplySink::mark_unsent)
     }
 
-    /// Returns the current connection if it is `route`.
+    /// Returns the current connection if `route` refers to it; else `None`.
     fn link(&self, route: &Weak<dyn Route>) -> Option<Arc<Link>> {
         let link = self.state.borrow().link()?;
         ptr::addr_eq(Arc::as_ptr(&link), route.as_ptr()).then_some(link)
     }
 
-    /// Marks the answer as uncounted if it is a vote and the node is guarded.
+    /// Applies the restart guard to an answer. An error that implies that the node's memory is being replaced
+    /// starts the guard again. A vote is marked as uncounted if the guard does not let the node vote yet.
     fn apply_guard(&self, request: &Request, began: Moment, answered: Answered) -> Answered {
         let Some(mut guard) = self.guard() else { return answered };
         let doubtful = [NodeOutcome::Loading, NodeOutcome::Readonly, NodeOutcome::Masterdown];
@@ -254,10 +257,12 @@ impl Node {
         answered.map(|reply| Reply::Uncounted(Box::new(reply), guard.counts_from()))
     }
 
-    /// Sends a request again and again until the node has answered it, or until `horizon`, after which the
-    /// request would have no effect. Once `closing` is cancelled, sends it at most once more. Only for
-    /// requests that may be repeated, such as RELEASE and UNDO. Returns the answer, and whether the node may
-    /// have applied an earlier copy of the request; `None` if the node did not answer.
+    /// Sends a request repeatedly until the node answers without an error. The request must be one that may
+    /// be repeated, such as RELEASE or UNDO. Makes the last attempt at `horizon` at the latest, because the
+    /// request would have no effect later. After `closing` is cancelled, sends the request at most once more.
+    ///
+    /// Returns the answer, and whether the node may have applied an earlier copy of the request; `None` if
+    /// every attempt failed.
     pub(crate) async fn deliver(
         self: &Arc<Self>,
         request: Request,
@@ -339,8 +344,8 @@ impl Peer for Node {
                 node.settled().await;
                 if let Some(map) = node.map() {
                     let sending = map.send(&packed_request, sink);
-                    // The requests that wait behind this one need not wait for this master's
-                    // connection.
+                    // The next waiting requests may be for other masters. Let them continue while this request
+                    // waits for its master's connection.
                     drop(turn);
                     drop(unsent);
                     if let Some(sending) = sending {
@@ -401,8 +406,9 @@ impl Peer for Node {
         request: Arc<Request>,
         sink: ReplySink,
     ) {
-        // A connection reports its end before its requests fail. Only a request that was sent on a closed
-        // connection may get here before that report.
+        // `on_broken` reports a broken connection before the requests in flight fail. But a request that is sent
+        // on an already closed connection fails at once, perhaps before `on_broken` is called. So report the
+        // broken connection here.
         if let Some(link) = broken.and_then(|broken| self.link(&broken)) {
             self.broken(&link);
         }

@@ -52,8 +52,8 @@ impl Node {
         let guard = self.term.map(|term| {
             let mut guard = Guard::new(term);
             if is_late {
-                // A promoted replica may lack writes that had not been replicated to it, so its votes do
-                // not count for the time of the restart guard.
+                // A promoted replica may lack writes that had not been replicated to it. So start the
+                // guard: the replica's votes do not count until the guard has ended.
                 guard.looked(clock::now(), None);
             }
             Mutex::new(guard)
@@ -80,8 +80,8 @@ impl Node {
         })
     }
 
-    /// The servers that together have all keys of this node: the masters of a cluster, or the node itself.
-    /// Empty if the masters are not known.
+    /// Returns the servers that together have all keys of this node: the masters of a cluster, or the node
+    /// itself. Empty if the masters of the cluster are not known.
     pub(crate) fn servers(self: &Arc<Self>) -> Vec<Arc<Self>> {
         match self.map() {
             Some(map) => map.nodes().map(Arc::clone).collect(),
@@ -99,7 +99,7 @@ impl Node {
     }
 }
 
-impl link::Cluster for Node {
+impl link::Masters for Node {
     fn redirect(&self, to: Redirect, request: &Arc<Request>, sink: ReplySink) -> Option<ReplySink> {
         self.stale.send_replace(());
         let map = self.map();
@@ -127,7 +127,7 @@ impl link::Cluster for Node {
     }
 }
 
-/// Queries the masters again whenever they may have changed, while the node is in use.
+/// Queries the masters again whenever they may have changed, until the node is closed or dropped.
 pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()>) {
     while stale.changed().await.is_ok() {
         let Some(node) = node.upgrade() else { return };

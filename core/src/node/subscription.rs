@@ -1,4 +1,4 @@
-//! Subscriptions: connections on which nodes deliver messages, which are notifications for waiters or
+//! Subscriptions: connections on which nodes deliver messages. These are notifications for waiters, and the
 //! messages of elections.
 //!
 //! This module opens subscriptions and parses notifications. `lock/waiting/subscriber.rs` decides when to
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Receives messages: the channel, and the text.
+/// Called with the channel and the text of each message.
 type OnMessage = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// A subscription to messages of one node. Dropping it ends the subscription.
@@ -36,8 +36,8 @@ pub(crate) enum Subscription {
 pub(crate) struct Local {
     connection: LocalConnection,
     on_message: OnMessage,
-    /// The subscribed channels. Once a channel is removed here, the node drops the listener of this channel
-    /// at the next message.
+    /// The subscribed channels. If a channel is removed from this map, the next call of the channel's listener
+    /// makes the node drop the listener.
     channels: Mutex<HashMap<String, Arc<()>>>,
 }
 
@@ -48,9 +48,9 @@ enum LocalConnection {
 }
 
 impl Subscription {
-    /// Connects, and subscribes to the channel on which the node notifies waiters. `on_message` is called with each
-    /// message, on this channel and on those that are added later; `on_broken` when the connection breaks. Has
-    /// no time limit.
+    /// Connects, and subscribes to the channel on which the node notifies waiters. `on_message` is called with
+    /// each message on this channel and on channels that are added later. `on_broken` is called when the
+    /// connection breaks. Has no time limit.
     pub(crate) async fn open(
         target: &Target,
         channel: &str,
@@ -73,8 +73,9 @@ impl Subscription {
                 listen(&connection, channel, on_message, on_broken).boxed().await?;
                 Ok(Self::Redis { connections: vec![connection] })
             }
-            // A server of a cluster passes each message on to all others, so every connection receives a
-            // copy. Of a notification, only the copy from the server that ran the script counts.
+            // Each server of a cluster passes every message on to all other servers, so every connection
+            // receives every message. A notification must count only once. It counts on the connection to the
+            // master that has the lock's slot, because that master sent the notification.
             Target::Cluster(cluster) => {
                 let shards = cluster.masters(&[]).boxed().await?;
                 let on_message = Arc::new(on_message);
@@ -144,8 +145,8 @@ impl Local {
                 let listen = move |message: &str| {
                     let listens = listener.strong_count() > 0;
                     if listens && !message.is_empty() {
-                        // The node is locked here, and the recipient takes locks of its own, so another task
-                        // delivers the message.
+                        // The in-memory node's mutex is locked during this call, and the recipient locks other
+                        // mutexes. To avoid a deadlock, another task delivers the message.
                         let on_message = Arc::clone(&on_message);
                         let own = own.clone();
                         let message = message.to_owned();
@@ -180,8 +181,8 @@ impl LocalConnection {
     }
 }
 
-/// Opens a connection to the current server of a target, and authenticates. Also returns that server and,
-/// if sentinels name the server, for how long a majority of them has done so. Has no time limit.
+/// Opens a connection to the current server of a target, and authenticates. Returns the connection and the server.
+/// If sentinels name the server, also returns the time for which a majority of them has named it. Has no time limit.
 pub(crate) async fn reach(
     target: &Target,
 ) -> Result<(Connection<Nobody>, Arc<Server>, Option<Duration>), Failure> {
@@ -196,7 +197,7 @@ pub(crate) async fn reach(
     }
 }
 
-/// Subscribes a connection to a first channel, and passes on the messages on all channels.
+/// Subscribes a connection to a first channel, and passes the messages on all its channels to `on_message`.
 async fn listen(
     connection: &Connection<Nobody>,
     channel: &str,
@@ -235,7 +236,7 @@ async fn change(
     Ok(())
 }
 
-/// Parses a notification: the number of the waiter, and the lock key that is free.
+/// Parses a notification. Returns the number of the waiter, and the lock key that is free.
 pub(crate) fn notification(message: &str) -> Option<(u64, &str)> {
     let (number, lock) = message.split_once(' ')?;
     Some((number.parse().ok()?, lock))

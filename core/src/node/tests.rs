@@ -30,8 +30,8 @@ fn guarded_node() -> Arc<Node> {
     Node::new(endpoint, 0, &options, &identities, &Arc::default(), &Arc::new(Clocks::new(1)))
 }
 
-/// A server that is loading its data, or that follows a master, may return without the locks that
-/// it granted, even if it was not restarted and kept its connections.
+/// A server that is loading its data, or that follows a master, may lose the locks that it granted. This can
+/// happen without a restart and without a broken connection.
 #[test]
 fn votes_do_not_count_after_an_error_that_implies_lost_memory() {
     use NodeOutcome::{Loading, Masterdown, Misconf, Noperm, Oom, Readonly, Refused};
@@ -93,12 +93,12 @@ fn replica_does_not_count_however_long_it_has_been_up() {
 fn acquire(resource: &str) -> Request {
     let keys = [Keys::new("", resource)].into();
     let subject = Arc::new(Subject::new(keys, "token".into(), None));
-    let turns = Turns { call: PATIENCE, keep: PATIENCE, memory: PATIENCE };
+    let turns = Turns { call: PATIENCE, reserve: PATIENCE, memory: PATIENCE };
     Request::Acquire { subject, ttl: PATIENCE, proposal: 1, ticket: None, turns }
 }
 
-/// A request that was given up is undone. If a redirection would then send it to another server, it must
-/// not be sent: it could arrive after the request that undoes it.
+/// After a client has given up a request, the client sends the UNDO of the request. A redirection must not
+/// send the request to another server any more: the request could arrive there after its UNDO.
 #[test]
 fn given_up_request_is_not_sent() {
     let endpoint = Endpoint::parse(1, "memory://given-up").unwrap();
@@ -128,8 +128,8 @@ fn given_up_request_is_not_sent() {
     });
 }
 
-/// quorlock must not send the source of a script forever if a server forgets the script at once, or if a
-/// proxy answers as if the server did.
+/// quorlock must not send the source of a script forever if a server always forgets the script immediately,
+/// or if a proxy always answers that the script is unknown.
 #[test]
 fn a_request_is_given_up_if_the_server_never_knows_its_script() {
     use std::io::{BufRead, BufReader, Read, Write};

@@ -1,7 +1,7 @@
-//! The clock that lease validity is measured with, and the wall clock of this machine.
+//! The clock that measures lease validity, and the wall clock of this machine.
 //!
-//! All code of this crate that measures leases, requests and waits reads the time here, so that the simulation can
-//! replace the clock, and the tests of quorlock's users can move the clock ahead. Timers are in `timer.rs`.
+//! All code of this crate that measures leases, requests and waits reads the time here. So the simulation can replace
+//! the clock, and the tests that users of quorlock write can move the clock ahead. Timers are in `timer.rs`.
 
 use quorlock_protocol::Moment;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,9 +26,9 @@ pub(crate) fn ahead() -> Duration {
     Duration::from_nanos(AHEAD.load(Ordering::Acquire))
 }
 
-/// Moves the clock ahead in one jump, as a suspension of the machine does. Timers do not notice the jump: see
-/// `timer.rs`. For tests only: `lock/renewer.rs` does not call this function while an open client uses a real node,
-/// because the jump would not move that node's clock.
+/// Moves the clock ahead in one jump, as a suspension of the machine does. The jump wakes no timer: see
+/// `wake_followers` in `timer.rs`. For tests only. The jump would not move the clock of a real node. So while an open
+/// client uses a real node, `lock/renewer.rs` returns an error and does not call this function.
 ///
 /// The jump cannot make a lease seem valid for longer: a lease is valid until a moment on this clock, so the jump can
 /// only make the lease end earlier. In-memory nodes expire their keys by the same clock.
@@ -60,8 +60,9 @@ fn elapsed() -> Duration {
     ORIGIN.elapsed()
 }
 
-/// The wall clock in microseconds since the Unix epoch, which [`move_ahead`] does not affect. Used by in-memory nodes,
-/// by the doctor, and for a status if no node's clock is known; never to measure how long a lease is valid.
+/// The wall clock in microseconds since the Unix epoch. [`move_ahead`] does not affect this clock. Used by in-memory
+/// nodes and by the doctor. Also used to report the status of a lock if no node's clock is known. Must not be used to
+/// measure how long a lease is valid.
 pub(crate) fn wall_clock_micros() -> u64 {
     #[cfg(test)]
     if let Some(machine) = crate::runtime::machine::current() {

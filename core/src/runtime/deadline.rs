@@ -1,7 +1,7 @@
 //! Request deadlines: one timer for all requests of a client. Called by `node/fanout.rs`.
 //!
-//! Nearly all requests are answered in time, and such requests rarely wake the timer task. This module only wakes
-//! tasks; the caller decides what a missed deadline means.
+//! Nearly all requests are answered in time, and a request that is answered in time rarely wakes the timer task. This
+//! module only wakes tasks; the caller decides what a missed deadline means.
 
 use crate::runtime;
 use crate::runtime::clock;
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     state: Mutex<DeadlineState>,
-    /// Notified when a deadline is added that is earlier than `armed`, and when the `Deadlines` is dropped.
+    /// Notified when a new deadline needs an earlier wake-up of the timer task, and when the `Deadlines` is dropped.
     sooner: Arc<Notify>,
 }
 
@@ -27,8 +27,7 @@ pub(crate) struct Deadlines {
 struct DeadlineState {
     waiting: BTreeMap<(Moment, u64), Waker>,
     last_id: u64,
-    /// When the timer task wakes up next. The deadline for which the timer was set may have been removed since the
-    /// timer was set.
+    /// When the timer task wakes up next. The deadline for which the timer was set may have been removed meanwhile.
     armed: Option<Moment>,
     is_running: bool,
 }
@@ -56,8 +55,8 @@ impl Deadlines {
             runtime::serve(move || run(Weak::clone(&deadlines), Arc::clone(&sooner)));
             state.is_running = true;
         } else if state.armed.is_none_or(|armed| at < armed || armed <= now) {
-            // One notification is enough: the task sets its timer again after every wake-up. If `armed` is already in
-            // the past, the timer is late because it stood still while the machine was suspended.
+            // Wake the timer task, so that it sets its timer again. This is necessary even for a later deadline if
+            // `armed` has passed: the timer may be late, because it may stand still while the machine is suspended.
             state.armed = Some(at);
             self.sooner.notify_one();
         }

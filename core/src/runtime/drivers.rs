@@ -3,20 +3,20 @@
 //! This module owns only this decision. It must not drive the runtime or block on it, and must not call other code
 //! while its mutex is held. `executor.rs` is its only user.
 //!
-//! All state is behind one mutex, which is held for a few instructions. So all changes have one order, each thread sees
-//! all changes that precede its own, and no memory ordering has to be chosen. One property is left to show: no thread
-//! keeps sleeping after a change that it waits for.
+//! All state is behind one mutex, which a thread holds for only a few instructions. So all changes have one order, each
+//! thread sees all changes that precede its own, and the code needs no explicit memory orderings. One property remains
+//! to be shown: no thread keeps sleeping after a change that it waits for. These points show it:
 //!
 //! - The fallback driver stops driving when a caller enters. The fallback driver first starts to listen to
-//!   `Executor::wanted`, and then reads `callers`; a caller first increments `callers`, and then notifies `wanted`. In
-//!   any order of these steps, the fallback driver notices the caller.
-//! - The fallback driver sleeps on `changed`, for at most [`PAUSE`] or, while the same callers stay, without a limit.
-//!   `Condvar::wait` releases the mutex and goes to sleep in one step, so [`Drivers::leave`] cannot run between the
-//!   fallback driver's last read of `callers` and its sleep.
-//! - [`Drivers::need_driver`] either finds a caller, which drives, or sets `is_needed`. The fallback driver reads
-//!   `is_needed` before it sleeps, and is notified if it stands by. If the caller leaves immediately after
-//!   `need_driver` has found it, the fallback driver drives after `PAUSE`.
-//! - A caller goes to sleep only while another caller is registered. The last caller that leaves wakes a sleeper. If
+//!   `Executor::wanted`, and then reads `callers`; a caller first increments `callers`, and then notifies `wanted`.
+//!   However these four steps interleave, the fallback driver notices the caller.
+//! - The fallback driver sleeps on `changed`. It sleeps for at most [`PAUSE`] or, while the same callers stay, without
+//!   a time limit. `Condvar::wait` releases the mutex and goes to sleep in one step, so [`Drivers::leave`] cannot run
+//!   between the fallback driver's last read of `callers` and its sleep.
+//! - [`Drivers::need_driver`] either finds a caller that drives, or sets `is_needed`. The fallback driver reads
+//!   `is_needed` before it sleeps; if the fallback driver already stands by, `need_driver` notifies it. If
+//!   `need_driver` finds a caller that leaves immediately afterwards, the fallback driver drives after `PAUSE`.
+//! - A caller goes to sleep only while another caller is registered. The last caller to leave wakes one sleeper. If
 //!   that sleeper does not drive, it wakes another sleeper, or the fallback driver drives.
 //!
 //! `interleavings/driving.rs` checks these claims in every order of events, up to a bound.
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Drivers {
     state: Mutex<DriversState>,
-    /// Notified when the fallback driver stands by and must read the state again.
+    /// Wakes the fallback driver while it stands by, so that it reads the state again.
     changed: Condvar,
 }
 
@@ -43,7 +43,7 @@ struct DriversState {
     /// The number of callers that have left so far. When this number changes, the fallback driver knows that callers
     /// are active.
     left: u64,
-    /// The number of the current fallback driver. A thread with a smaller number was replaced, and
+    /// The number of the current fallback driver. A fallback driver with a smaller number was replaced, and its thread
     /// ends.
     fallback: u64,
     /// Whether the fallback driver drives or is about to drive.
@@ -52,15 +52,15 @@ struct DriversState {
     fallback_sleeps: bool,
     /// Whether the runtime has work while no caller drives it.
     is_needed: bool,
-    /// The callers that sleep while another one drives, with their numbers.
+    /// The callers that sleep while another caller drives, each with its number.
     sleepers: Vec<(u64, Waker)>,
     /// The number of the caller that went to sleep last.
     slept: u64,
 }
 
 impl DriversState {
-    /// If no caller drives, removes the sleeper that has to drive, and returns its waker. Chooses the caller that went
-    /// to sleep last, because the operations of the other sleepers are likely to be done sooner.
+    /// If no caller drives, removes the sleeper that has to drive, and returns its waker. Chooses the sleeper that went
+    /// to sleep last, because its operation is likely to end last.
     fn next_driver(&mut self) -> Option<Waker> {
         let next = if self.callers == 0 { self.sleepers.pop() } else { None };
         next.map(|(_, waker)| waker)
@@ -104,8 +104,8 @@ impl Drivers {
         state.next_driver()
     }
 
-    /// Registers a caller that has left and sleeps while another one drives. Returns its number, or `None` if no other
-    /// caller is registered. `waker` is woken when the sleeper has to drive.
+    /// Registers a sleeper: a caller that has left, and sleeps while another caller drives. Returns the sleeper's
+    /// number, or `None` if no other caller is registered. `waker` is woken when the sleeper has to drive.
     pub(crate) fn sleep(&self, waker: &Waker) -> Option<u64> {
         let mut state = lock(&self.state);
         if state.callers == 0 {
@@ -137,8 +137,8 @@ impl Drivers {
         }
     }
 
-    /// Makes sure that a thread drives. Called by a thread that has work for the runtime but does
-    /// not drive it.
+    /// Makes sure that a thread drives. Called by a thread that has work for the runtime but does not drive the
+    /// runtime.
     pub(crate) fn need_driver(&self) {
         let mut state = lock(&self.state);
         if state.callers == 0 {
@@ -150,8 +150,8 @@ impl Drivers {
         }
     }
 
-    /// Registers a new fallback driver, which is about to drive and replaces the previous one.
-    /// Returns its number. The previous one must be notified to stop.
+    /// Registers a new fallback driver, which is about to drive and replaces the previous one. Returns the number of
+    /// the new fallback driver. The caller must notify the previous fallback driver to stop.
     pub(crate) fn take_over(&self) -> u64 {
         let mut state = lock(&self.state);
         state.fallback += 1;
@@ -176,7 +176,7 @@ impl Drivers {
         }
         while state.fallback == fallback {
             let left = state.left;
-            // A registered caller drives, so the fallback driver is not needed while there is one.
+            // While a caller is registered, that caller drives, so the fallback driver is not needed.
             state.is_needed &= state.callers == 0;
             if !state.is_needed {
                 state = wait_timeout(&self.changed, &self.state, state, PAUSE);
@@ -191,7 +191,8 @@ impl Drivers {
                 return true;
             }
             if state.callers > 0 && is_quiet {
-                // The same callers are still here and may stay for long, so do not poll.
+                // The same callers still drive, and may drive for a long time. Sleep until they leave instead of
+                // polling.
                 state.fallback_sleeps = true;
                 while state.callers > 0 && state.fallback == fallback {
                     state = wait(&self.changed, state);

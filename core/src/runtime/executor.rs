@@ -1,23 +1,25 @@
 //! Runs the runtime on the threads that wait for results.
 //!
-//! A thread that blocks until its operation is done can do the work itself: then no other thread has to be woken to
-//! send the requests, and the blocked thread need not be woken when the answers arrive. So waiting threads drive the
-//! runtime, one at a time (the leader/followers pattern): tokio lets any number of threads block on one runtime. One of
-//! these threads drives the runtime, and another one takes over when the first is done. While no thread waits,
-//! quorlock's own thread, the fallback driver, drives the runtime. The fallback driver yields to callers, and drives
-//! again when there has been no caller for a moment. `drivers.rs` makes these decisions.
+//! A thread that waits for its operation can drive the runtime itself. Then no other thread has to be woken to send the
+//! requests, and the waiting thread need not be woken when the answers arrive. So waiting threads drive the runtime,
+//! one at a time (the leader/followers pattern). tokio supports this pattern: any number of threads may block on one
+//! runtime; one of them drives the runtime, and another one takes over when the first is done.
+//!
+//! While no thread waits, quorlock's own thread, the fallback driver, drives the runtime. The fallback driver stops
+//! when a caller starts to drive. It drives again when no caller has driven for a short time. `drivers.rs` makes these
+//! decisions.
 //!
 //! A thread with a lower priority than the fallback driver does not drive: see `priority.rs`. The fallback driver
-//! inherits the priority of the thread that starts it, so a later thread of higher priority replaces the fallback
-//! driver.
+//! inherits the priority of the thread that starts it. If a thread of higher priority waits later, that thread starts a
+//! new fallback driver. The new fallback driver replaces the old one.
 //!
-//! Renewals come before everything else in the process. So tokio's own queue contains only tasks that renewals depend
-//! on: services, renewals and connections. All other tasks wait in the queue of [`run`], which is itself one task in
-//! tokio's queue. [`run`] runs a slice of its own queue, and then yields to tokio's other tasks. So each step of a
-//! renewal is delayed by at most one slice, however many operations there are.
+//! Renewals take precedence over all other tasks of quorlock. So tokio's own queue contains only tasks that renewals
+//! depend on: services, renewals and connections. All other tasks wait in a second queue. [`run`], a single task in
+//! tokio's queue, runs a slice of this second queue, and then yields to tokio's other tasks. So each step of a renewal
+//! is delayed by at most one slice, however many operations there are.
 //!
-//! This module owns the tokio runtime and the fallback driver. It must not know what its tasks do.
-//! Only `runtime/mod.rs` calls it.
+//! This module owns the tokio runtime and the fallback driver. It must not know what its tasks do. `runtime/mod.rs`
+//! calls it; `client` uses only [`new_runtime`].
 
 use crate::runtime::drivers::Drivers;
 use crate::runtime::panics;
@@ -49,11 +51,12 @@ const AFTER_PANIC: Duration = Duration::from_millis(10);
 /// and services may run.
 const BATCH: usize = 64;
 
-/// The time limit of a batch: after this time, no further task begins until services have had a chance to run.
+/// The time limit of a batch: after this time, no further task of the batch runs until services have had a chance to
+/// run.
 const SLICE: Duration = Duration::from_micros(500);
 
-/// The number of socket pairs that use at least as many file descriptors as a runtime. A runtime uses five: the poll,
-/// its waker, and, for signals, a pair of sockets and a duplicate of one of these sockets.
+/// The number of socket pairs that together use at least as many file descriptors as a runtime. A runtime uses five:
+/// one to poll, one for its waker, and three for signals (a pair of sockets, and a duplicate of one of them).
 #[cfg(unix)]
 const FILE_PAIRS: usize = 3;
 
@@ -64,8 +67,8 @@ pub(crate) struct Executor {
     drivers: Drivers,
     /// Notified when the fallback driver must stop.
     wanted: Notify,
-    /// The priority of the fallback driver. Only a hint: a thread that reads an old value may decide wrongly whether to
-    /// drive, for up to [`LONGEST_TURN`].
+    /// The priority of the fallback driver. Other threads may read an old value. Such a thread may decide wrongly
+    /// whether to drive, for up to [`LONGEST_TURN`].
     priority: AtomicU8,
     /// Whether a fallback driver is being replaced.
     is_replacing: AtomicBool,
@@ -105,8 +108,8 @@ impl Executor {
         self.runtime.handle()
     }
 
-    /// Whether the calling thread may do work that other threads wait for. If the thread has a higher priority than the
-    /// fallback driver, also replaces the fallback driver.
+    /// Whether the calling thread may do work that other threads wait for: its priority must not be lower than that of
+    /// the fallback driver. If its priority is higher, this call also replaces the fallback driver.
     pub(crate) fn may_drive(self: &Arc<Self>) -> bool {
         let own = Priority::of_this_thread();
         let fallback = Priority(self.priority.load(Ordering::Relaxed));
@@ -116,8 +119,8 @@ impl Executor {
         own <= fallback
     }
 
-    /// Starts a task on the calling thread; the runtime continues it. Dropping the returned
-    /// [`Task`] cancels it.
+    /// Starts a task on the calling thread if this thread may drive; otherwise on the runtime. The runtime continues
+    /// the task. Dropping the returned [`Task`] cancels it.
     pub(crate) fn begin(
         self: &Arc<Self>,
         task: impl Future<Output = ()> + Send + 'static,
@@ -169,8 +172,8 @@ impl Executor {
         self.runtime.block_on(future)
     }
 
-    /// Lets the calling thread sleep while another caller drives the runtime. Returns `None` if
-    /// there is no other caller. `waker` is woken when the thread should drive.
+    /// Registers the calling thread as a sleeper while another caller drives the runtime. Returns `None` if there is no
+    /// other caller. `waker` is woken when the thread should drive.
     pub(crate) fn sleep(&self, waker: &Waker) -> Option<Sleep<'_>> {
         let number = self.drivers.sleep(waker)?;
         Some(Sleep { drivers: &self.drivers, number })
@@ -209,8 +212,8 @@ impl Executor {
         }
     }
 
-    /// Starts a fallback driver with the priority of the calling thread. If no thread can be started, the next
-    /// operation on a thread of higher priority tries again.
+    /// Replaces the fallback driver by a new one with the priority of the calling thread. If no thread can be started,
+    /// the next operation on a thread of higher priority than the fallback driver tries again.
     fn replace_fallback(self: &Arc<Self>) {
         if self.is_replacing.swap(true, Ordering::AcqRel) {
             return;
@@ -229,7 +232,7 @@ impl Executor {
     }
 }
 
-/// The sleep of a caller while another caller drives. Dropping it unregisters the sleeper.
+/// The sleep of a caller while another caller drives. Dropping this value unregisters the sleeper.
 pub(crate) struct Sleep<'a> {
     drivers: &'a Drivers,
     number: u64,
@@ -250,9 +253,10 @@ impl Drop for Sleep<'_> {
     }
 }
 
-/// Builds a runtime that is driven by the threads that block on it. Fails if the process may not open enough files.
+/// Builds a runtime that is driven by the threads that block on it. Fails if the process cannot open enough files.
 pub(crate) fn new_runtime() -> io::Result<Runtime> {
-    // tokio panics if it cannot open the sockets that it uses for signals.
+    // tokio panics if it cannot open the sockets that it uses for signals. So first check that enough files can be
+    // opened.
     #[cfg(unix)]
     {
         let pairs = (0..FILE_PAIRS).map(|_| std::os::unix::net::UnixStream::pair());
@@ -335,7 +339,7 @@ mod order {
         });
         let most = receiver.recv_timeout(PATIENCE).expect("services run");
         drop(operations);
-        // tokio may change the order of the service and the operations once.
+        // tokio may swap the order of the service and `run` one time. So at most two batches run before the service.
         assert!(0 < most && most <= 2 * BATCH, "{most} operations ran before a service");
     }
 }

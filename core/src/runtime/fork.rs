@@ -1,12 +1,13 @@
 //! Values that belong to one process, and their handling in a forked child.
 //!
-//! A forked child has a copy of its parent's memory but none of its threads: an inherited runtime does nothing, and a
-//! mutex that another thread held stays locked forever. If the child drops an inherited value, the child can hang, or
-//! disturb the parent, because both share the sockets. So a child never touches or drops values that belong to another
-//! process, and creates its own values when it needs them.
+//! A forked child has a copy of its parent's memory, but only one of its threads: the thread that forked. So an
+//! inherited runtime does nothing, and a mutex that another thread held during the fork stays locked forever. Dropping
+//! an inherited value can make the child hang. It can also disturb the parent, because both processes share the
+//! sockets. So a child never touches or drops values that belong to another process. It creates its own values when it
+//! needs them.
 //!
-//! This module owns the fork counter and the two wrappers [`PerProcess`] and [`Owned`], which use it. Any static or
-//! long-lived value that holds threads, mutexes or sockets must be in one of the wrappers.
+//! This module owns the fork counter and the two wrappers [`PerProcess`] and [`Owned`], which use the counter. Any
+//! static or long-lived value that holds threads, mutexes or sockets must be in one of the wrappers.
 
 use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// process.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Starts counting forks. Must be called before anything that belongs to a process is created.
+/// Starts counting forks. Must be called before any value that belongs to one process is created.
 #[cfg(unix)]
 pub(crate) fn watch() {
     use std::sync::atomic::AtomicBool;
@@ -49,13 +50,13 @@ fn generation() -> u64 {
 pub struct PerProcess<T> {
     generation: u64,
     cell: OnceCell<T>,
-    /// The entry of a forked child, which in turn has the entry of the child's own child, and so on. A process follows
-    /// this list to the entry of its own generation.
+    /// The next entry of a list with one entry for each generation of forked children. A process follows the list to
+    /// the entry of its own generation.
     next: OnceBox<PerProcess<T>>,
 }
 
 impl<T> PerProcess<T> {
-    /// Creates a cell that is empty in every process.
+    /// Creates an empty `PerProcess`. Each process creates its own value on first use.
     pub const fn new() -> Self {
         Self::of(0)
     }
@@ -101,7 +102,7 @@ impl<T> Drop for PerProcess<T> {
     }
 }
 
-/// A value that belongs to the process that created it, and is dropped only there.
+/// A value that belongs to the process that created it. Only that process drops the value.
 #[derive(Debug)]
 pub(crate) struct Owned<T> {
     generation: u64,
@@ -114,7 +115,7 @@ impl<T> Owned<T> {
         Self { generation: generation(), value: Some(value) }
     }
 
-    /// Whether this value is a copy in a forked child.
+    /// Whether this process inherited the value from a parent process.
     pub(crate) fn is_inherited(&self) -> bool {
         self.generation != generation()
     }

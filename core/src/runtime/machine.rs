@@ -17,13 +17,12 @@ use tokio::task::JoinHandle;
 
 /// The machine of a simulated process.
 pub(crate) trait Machine: Any + Send + Sync {
-    /// The clock that lease validity is measured with. It keeps running while the machine is
-    /// suspended.
+    /// The clock that measures lease validity. This clock keeps running while the machine is suspended.
     fn now(self: Arc<Self>) -> Moment;
 
     fn wall_clock_micros(&self) -> u64;
 
-    /// The clock that timers use. It stands still while the machine is suspended.
+    /// The clock that timers use. This clock stands still while the machine is suspended.
     fn running(&self) -> Duration;
 
     /// Converts a duration on the machine's clock to simulation time.
@@ -41,7 +40,7 @@ pub(crate) trait Machine: Any + Send + Sync {
     /// Reports that a task panicked.
     fn panicked(&self);
 
-    /// Reports a step of the protocol. `step` describes it as elements of a JSON array.
+    /// Reports a step of the protocol. `step` returns a description: the elements of a JSON array.
     fn record(&self, step: &dyn Fn() -> String);
 }
 
@@ -61,7 +60,7 @@ pub(crate) fn record(step: impl Fn() -> String) {
     }
 }
 
-/// Runs `work` on `machine`.
+/// Runs `work` with `machine` as the current machine.
 pub(crate) fn within<T>(machine: Arc<dyn Machine>, work: impl FnOnce() -> T) -> T {
     struct Back(Option<Arc<dyn Machine>>);
     impl Drop for Back {

@@ -2,17 +2,17 @@
 //!
 //! This module owns the one tokio runtime of the process, the threads that drive it, the clock, timers, randomness and
 //! the handling of forks and panics. It knows nothing of nodes or locks. All modules above this one start their tasks
-//! here, and run work that may block with `threads.rs`; they must not start threads or tokio tasks in any other way.
+//! here. They run work that may block with `threads.rs`. They must not start threads or tokio tasks in any other way.
 //!
-//! A task on the runtime is either an operation, whose result a caller waits for, or a service, which other tasks rely
-//! on. Services, renewals and connections run before all operations, however many operations there are: see
-//! `executor.rs`. A panic ends an operation; a service is restarted: see [`serve`]. Foreign code (callbacks, wakers,
-//! subscribers) runs behind `panics.rs`. docs/architecture.md has the full rules.
+//! Some tasks on the runtime are operations: a caller waits for their results. Others are services: other tasks rely on
+//! them. Services and the tasks of renewals and connections take precedence over all operations, however many
+//! operations there are: see `executor.rs`. An operation that panics ends; a service that panics is restarted: see
+//! [`serve`]. Foreign code (callbacks, wakers, subscribers) runs behind `panics.rs`. docs/architecture.md has the full
+//! rules.
 //!
-//! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives
-//! the runtime), `priority.rs`, `pipeline.rs` (buffering of requests to write), `deadline.rs`,
-//! `panics.rs`, `fork.rs`, then the small ones: `clock.rs`, `timer.rs`, `random.rs`,
-//! `mutex.rs`, `sync.rs`, `threads.rs`.
+//! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives the runtime),
+//! `priority.rs`, `pipeline.rs` (buffering of requests to write), `deadline.rs`, `panics.rs`, `fork.rs`, then the small
+//! files: `clock.rs`, `timer.rs`, `random.rs`, `mutex.rs`, `sync.rs`, `threads.rs`.
 
 pub(crate) mod clock;
 pub(crate) mod deadline;
@@ -47,9 +47,9 @@ use tokio::task::unconstrained;
 
 static EXECUTOR: PerProcess<Arc<Executor>> = PerProcess::new();
 
-/// The runtime that all clients of the process share. The runtime starts on first use; if no thread can be started, the
-/// call fails, and the next call tries again. This runtime is independent of the caller's own runtime or event loop, so
-/// leases are renewed even while the caller's runtime or event loop stalls.
+/// Returns the runtime that all clients of the process share. The first call starts the runtime. If the start fails,
+/// the call returns an error, and the next call tries again. This runtime is independent of the caller's own runtime or
+/// event loop, so leases are renewed even while the caller's runtime or event loop stalls.
 fn executor() -> Result<&'static Arc<Executor>> {
     let executor = EXECUTOR.get_or_try_init(Executor::start);
     executor.map_err(|error| {
@@ -67,8 +67,8 @@ fn need_driver() {
     }
 }
 
-/// Runs a task on the runtime, after services. Fails only if the runtime cannot start. A caller that itself runs on the
-/// runtime cannot get this error.
+/// Runs a task on the runtime. Services take precedence over the task. Fails only if the runtime cannot start. A caller
+/// that itself runs on the runtime cannot get this error.
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     #[cfg(test)]
     if let Some(machine) = machine::current() {
@@ -78,13 +78,13 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<(
     executor().map(|executor| executor.spawn(task).detach())
 }
 
-/// Runs a task in the background, after services. Must be called from code that runs on the runtime.
+/// Runs a task in the background, like [`spawn`]. Must be called from code that runs on the runtime.
 pub(crate) fn detach(task: impl Future<Output = ()> + Send + 'static) {
     spawn(task).expect("code that runs on the runtime has one");
 }
 
-/// Runs a task in the background, before all operations. For tasks that renewals depend on. Each poll of the task must
-/// do little work. Must be called from code that runs on the runtime.
+/// Runs a task in the background. The task takes precedence over all operations. Intended for tasks that renewals
+/// depend on. Each poll of the task must do little work. Must be called from code that runs on the runtime.
 pub(crate) fn detach_urgent(task: impl Future<Output = ()> + Send + 'static) {
     #[cfg(test)]
     if let Some(machine) = machine::current() {
@@ -93,9 +93,9 @@ pub(crate) fn detach_urgent(task: impl Future<Output = ()> + Send + 'static) {
     drop(executor().expect("code that runs on the runtime has one").handle().spawn(task));
 }
 
-/// Runs the service that `start` returns, in the background, until the service ends. If the service panics, which is a
-/// bug in quorlock, `start` is called again after a pause; `start` must repair whatever the panic left half done. Must
-/// be called from code that runs on the runtime.
+/// Runs the service that `start` returns, in the background, until the service ends. A panic of the service is a bug in
+/// quorlock. After the panic and a pause, `start` is called again. `start` must repair everything that the panic left
+/// unfinished. Must be called from code that runs on the runtime.
 pub(crate) fn serve<F>(mut start: impl FnMut() -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -113,7 +113,7 @@ pub(crate) fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
     executor().map(|executor| executor.drive(future))
 }
 
-/// Starts a task on the calling thread, and moves the task to the runtime when it first has to wait. So the first
+/// Starts a task on the calling thread, and moves the task to the runtime when the task first has to wait. So the first
 /// requests of the task are sent without waking another thread. The task must not block.
 pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     #[cfg(test)]
@@ -136,12 +136,13 @@ pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<(
 #[derive(Debug)]
 pub struct Pending<T>(Owned<Receiving<T>>);
 
-/// The receiver of a result. While `_awaited` exists, tests that move the clock count the operation as awaited.
+/// The receiver of an operation's result. If `_awaited` is set, the operation counts as awaited in tests that move the
+/// clock: see [`Awaited`].
 #[derive(Debug)]
 struct Receiving<T> {
     receiver: oneshot::Receiver<T>,
     _awaited: Option<Awaited>,
-    /// Called when the caller gets the result.
+    /// Called with the result just before the caller gets the result.
     deliver: fn(&mut T),
 }
 
@@ -150,10 +151,18 @@ impl<T> Pending<T> {
         Self(Owned::new(Receiving { receiver, _awaited: Awaited::begin(), deliver: |_| () }))
     }
 
-    /// Like [`Pending::new`], for an operation that may never end. Tests that move the clock while callers wait do not
-    /// count this operation as awaited.
+    /// Like [`Pending::new`], but for an operation that may never end. This operation does not count as awaited in
+    /// tests that move the clock: see [`Awaited`].
     pub(crate) fn open_ended(receiver: oneshot::Receiver<T>) -> Self {
         Self(Owned::new(Receiving { receiver, _awaited: None, deliver: |_| () }))
+    }
+
+    /// Marks the operation as one that may never end, like [`Pending::open_ended`].
+    pub(crate) fn without_end(mut self) -> Self {
+        if let Some(receiving) = self.0.get_mut() {
+            receiving._awaited = None;
+        }
+        self
     }
 
     /// Makes this `Pending` call `deliver` with the result just before the caller gets the result. If the caller never
@@ -171,9 +180,10 @@ impl<T> Pending<T> {
         Self::open_ended(receiver)
     }
 
-    /// Calls `then` once with the result. `then` runs on the thread that drives quorlock's runtime. If the result is
-    /// already available, `then` may run on the calling thread instead, before this method returns. `then` must not
-    /// block. [`Operation::cancel`] drops both the operation and `then`. Intended for language bindings.
+    /// Calls `then` with the result when the operation is done. `then` runs on the thread that drives quorlock's
+    /// runtime. If the result is already available, `then` may run on the calling thread instead, before this method
+    /// returns. `then` must not block. [`Operation::cancel`] drops this `Pending` and `then`. Intended for language
+    /// bindings.
     ///
     /// A panic in `then` is reported by the panic hook and has no other effect.
     pub fn on_ready(mut self, then: impl FnOnce(T) + Send + 'static) -> Operation
@@ -198,11 +208,11 @@ impl<T> Pending<T> {
     }
 
     /// Blocks the calling thread until the operation is done, and returns its result. Must not be called on a thread of
-    /// an async executor, because it would block that thread.
+    /// an async executor, because the executor could not run other tasks on that thread meanwhile.
     ///
     /// # Panics
     ///
-    /// If the operation panicked, or if it was started in a parent process before the fork.
+    /// If the operation panicked, or was started in a parent process before the fork.
     pub fn block(mut self) -> T {
         loop {
             if let Some(value) = self.block_for(Duration::MAX) {
@@ -211,8 +221,9 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Like [`block`](Self::block), but for at most `timeout`. Returns `None` if the operation is not done by then; the
-    /// method may then be called again. An acquire limits its own time: see [`Lock::wait`](crate::Lock::wait).
+    /// Like [`block`](Self::block), but waits for at most `timeout`. Returns `None` if the operation is not done after
+    /// `timeout`. To continue to wait, call the method again. An acquire also has a time limit of its own: see
+    /// [`Lock::wait`](crate::Lock::wait).
     #[must_use = "the result of an acquire is a lease, and dropping it releases it"]
     pub fn block_for(&mut self, timeout: Duration) -> Option<T> {
         if let Some(value) = self.now() {
@@ -234,8 +245,8 @@ impl<T> Pending<T> {
                 if done.is_some() || left().is_zero() {
                     return done;
                 }
-                // One caller that drives is enough, so this thread sleeps. Otherwise it would wake up after every turn
-                // for no reason.
+                // If another caller drives, this thread sleeps until it has to drive. Without this sleep, the thread
+                // would wake up after every turn for no reason.
                 let waker = unpark_this_thread();
                 if let Some(sleep) = executor.sleep(&waker)
                     && let Some(value) = self.park(left(), &waker, || sleep.is_over())
@@ -299,13 +310,12 @@ impl<T> Pending<T> {
     }
 }
 
-/// An operation whose result is delivered to a callback. Dropping an `Operation` does not cancel anything.
+/// An operation whose result is delivered to a callback. Dropping an `Operation` cancels nothing.
 #[derive(Debug)]
 pub struct Operation(Owned<Mutex<Option<Task<()>>>>);
 
 impl Operation {
-    /// Cancels the callback, and drops the operation in the same way as dropping its [`Pending`]. Does nothing if the
-    /// callback has already run.
+    /// Cancels the callback, and drops the operation's [`Pending`]. Does nothing if the callback has already run.
     pub fn cancel(&self) {
         drop(self.take());
     }
@@ -320,6 +330,13 @@ impl Drop for Operation {
         if let Some(task) = self.take() {
             task.detach();
         }
+    }
+}
+
+impl<T> Pending<Result<T>> {
+    /// Returns the operation that was started. If starting failed, returns a `Pending` whose result is the error.
+    pub(crate) fn started(started: Result<Self>) -> Self {
+        started.unwrap_or_else(|error| Self::ready(Err(error)))
     }
 }
 

@@ -15,7 +15,7 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A mutex that ignores poisoning. This is safe because no code panics between two updates that belong together.
+/// A mutex that ignores poisoning. Ignoring it is safe because no code panics between two updates that belong together.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
@@ -65,7 +65,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 impl Held {
     fn count() -> Self {
         if cfg!(debug_assertions) {
-            // This fails while the thread is ending. In that case, the check is off.
+            // This fails while the thread is ending. The thread's mutexes are then not checked any more.
             let _ = HELD.try_with(|held| held.set(held.get() + 1));
         }
         Self(())

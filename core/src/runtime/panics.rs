@@ -3,7 +3,7 @@
 //! Foreign code may panic: callbacks, wakers of other executors, `tracing` subscribers, wake-up functions of language
 //! bindings. quorlock's own code may panic, too, because of a bug. The panic hook reports every panic, but a panic must
 //! not end a task that also serves other leases. docs/architecture.md lists where each kind of panic is caught. Called
-//! by every module that runs foreign code, and by `runtime::serve`.
+//! by every module that runs foreign code, and by the runtime for its own tasks.
 
 use crate::runtime::mutex::assert_none_held;
 use futures_util::future::FutureExt;
@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// Calls code that may panic. Returns `None` if it panicked.
+/// Calls code that may panic. Returns `None` if the code panicked.
 ///
 /// The caller must not hold a mutex: foreign code may call back into quorlock.
 #[track_caller]
@@ -22,12 +22,12 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
 }
 
-/// Awaits a future that may panic. Returns `None` if it panicked.
+/// Awaits a future that may panic. Returns `None` if the future panicked.
 pub(crate) async fn contained<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.map_err(discard).ok()
 }
 
-/// Wraps a waker of a foreign executor, and contains the panics of that waker.
+/// Wraps a waker of a foreign executor. The returned waker catches the panics of that waker.
 pub(crate) fn containing(waker: &Waker) -> Waker {
     Waker::from(Arc::new(Containing(waker.clone())))
 }
@@ -50,7 +50,7 @@ fn discard(payload: Box<dyn Any + Send>) {
     if crate::runtime::machine::current().is_some() {
         std::panic::resume_unwind(payload);
     }
-    // Dropping the payload may panic again.
+    // Dropping the payload may panic again. The payload of that second panic is never dropped.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(payload);
     }

@@ -1,14 +1,15 @@
 //! The requests that are queued on a connection until they are written.
 //!
-//! Any thread may queue requests and write them. The requests are written in the order in which they were queued, each
-//! of them exactly once, and none stays in the queue:
+//! Any thread may queue requests and write them. Requests are written in the order in which they were queued. Each
+//! request is written exactly once, and no request stays in the queue. The reasons are:
 //!
-//! - All state is behind one mutex, so all changes have one order, and no memory ordering has to be chosen. `bytes` and
-//!   `recipients` grow in one step, so answers arrive in the order of the bytes.
-//! - `is_held_back` is set by a thread that queues a request when no flush is due. That thread then flushes
-//!   immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only [`flush`] clears the flag,
-//!   with the mutex held and before it reads `bytes`. So a thread that finds the flag set has queued its bytes before
-//!   that read, and these bytes will be written.
+//! - All state is behind one mutex, so all changes have one order, and the code needs no explicit memory orderings. A
+//!   request is added to `bytes` and its recipient to `recipients` in one step. So `recipients` and the requests in
+//!   `bytes` have the same order. The answers arrive in this order, too.
+//! - `is_held_back` means that a flush is due. A thread that queues a request while no flush is due sets this flag.
+//!   That thread then flushes immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only
+//!   [`flush`] clears the flag, with the mutex held and before it reads `bytes`. So a thread that finds the flag set
+//!   has queued its bytes before `flush` reads `bytes`, and these bytes will be written.
 //! - `is_writing` lets one thread write at a time. This flag is cleared, with the mutex held, only when `bytes` is
 //!   empty or the connection is broken. So a thread that finds `is_writing` set has queued its bytes before the
 //!   writer's last read of `bytes`.
@@ -18,7 +19,7 @@
 //! `interleavings/writing.rs` checks these claims in every order of events, up to a bound.
 //!
 //! This module owns the queue and the order of writes. It must not block, and must not hold the mutex while it writes.
-//! `transport/connection.rs` implements [`Pipelined`] and calls this module.
+//! `transport/connection.rs` implements [`Pipelined`]. That file and `executor.rs` call this module.
 
 use super::sync::{Mutex, MutexGuard, lock, thread_local};
 use std::cell::RefCell;
@@ -35,8 +36,8 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
     /// Writes as many bytes as the socket accepts now.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Whether the connection is encrypted. If so, a task encrypts and writes `bytes`, and this
-    /// call notifies that task.
+    /// Whether the connection is encrypted. If so, a separate task encrypts and writes `bytes`, and this method
+    /// notifies that task.
     fn is_encrypted(&self) -> bool;
 
     /// Makes the runtime call [`flush`] soon.
@@ -182,7 +183,8 @@ pub(crate) fn flush<C: Pipelined>(connection: &Arc<C>, mut out: StateGuard<'_, C
     }
 }
 
-/// Continues to write when the socket accepts more bytes. Returns whether nothing is left to write.
+/// Continues to write. Called when the socket accepts more bytes. Returns `true` if nothing is left to write, or if the
+/// connection is closed.
 pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
     let mut out = connection.pipeline().lock();
     if out.is_closed {
@@ -207,7 +209,7 @@ fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> boo
                 out.bytes.splice(..0, bytes);
                 return false;
             }
-            // The task that reads from the socket notices that the connection is broken.
+            // Drop the bytes. The task that reads from the socket notices that the connection is broken.
             Err(_) => {
                 bytes.clear();
                 out.bytes.clear();

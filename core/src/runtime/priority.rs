@@ -1,7 +1,7 @@
 //! The scheduling priority of a thread. Called by `executor.rs`.
 //!
-//! A thread of low priority must not do work that other threads wait for: on a busy machine, the scheduler may stop the
-//! thread for seconds while it drives the runtime or writes to a connection.
+//! A thread of low priority must not do work that other threads wait for: on a busy machine, the scheduler may suspend
+//! such a thread for seconds, even in the middle of driving the runtime or of writing to a connection.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 /// priority at any time.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// A priority on the scale of the system's scheduler; a smaller value runs first. A priority above the default counts
-/// as the default, which is 0.
+/// The scheduling priority of a thread: 0 is the default, and a larger number means a lower priority. A priority above
+/// the default counts as the default.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Priority(pub(crate) u8);
 
-/// The priority of threads that run only when no other thread does (`SCHED_IDLE`). It is below the
-/// priority of every nice value.
+/// The priority of threads that run only when no other thread does (`SCHED_IDLE`). Lower than the priority of any nice
+/// value.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const IDLE: u8 = u8::MAX;
 

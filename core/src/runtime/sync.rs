@@ -6,7 +6,8 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread_local;
 use std::time::Duration;
 
-/// Locks a mutex, and ignores poisoning. This is safe because no code panics between two updates that belong together.
+/// Locks a mutex, and ignores poisoning. Ignoring it is safe because no code panics between two updates that belong
+/// together.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,14 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Work that takes longer than this may never end, so the next caller starts it again.
+/// Work that takes longer than this may never end, so the next caller starts the work again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The result of work that several callers wait for; `None` if the work panicked.
 pub(crate) type Common<T> = Shared<BoxFuture<'static, Option<T>>>;
 
-/// Work that may keep hanging long after its callers have stopped waiting. Callers that come while the work is under
-/// way share its result, so the work occupies few threads however many callers there are.
+/// Work that may hang for a long time. Callers that arrive while the work is in progress wait for the same result
+/// instead of starting the work again. So even work that hangs occupies few threads, however many callers there are.
 pub(crate) struct OneAtATime<T: Clone>(Option<(Instant, Common<T>)>);
 
 impl<T: Clone> Default for OneAtATime<T> {
@@ -25,8 +25,8 @@ impl<T: Clone> Default for OneAtATime<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
-    /// Returns a future for the result of the work that is under way. If no work is under way, first starts `work` with
-    /// [`on_thread`].
+    /// Returns a future for the result of the work in progress. First starts `work` with [`on_thread`] if no work is in
+    /// progress, or if the work in progress has taken longer than [`PATIENCE`].
     pub(crate) fn run(
         &mut self,
         name: &str,
@@ -43,14 +43,15 @@ impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
         Ok(result)
     }
 
-    /// Whether no work is under way.
+    /// Whether no work is in progress.
     pub(crate) fn has_ended(&self) -> bool {
         self.0.as_ref().is_none_or(|(_, result)| result.clone().now_or_never().is_some())
     }
 }
 
-/// Runs `work` on a new thread. The future returns the result of `work`, or `None` if `work` panicked. Fails if no
-/// thread can be started. Does not use tokio's blocking threads, because tokio panics if it cannot start one.
+/// Runs `work` on a new thread. The returned future completes with the result of `work`, or with `None` if `work`
+/// panicked. Fails if no thread can be started. Does not use tokio's blocking threads, because tokio panics if it
+/// cannot start one.
 pub(crate) fn on_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -1,8 +1,9 @@
 //! Timers: `sleep` and `timeout` for all tasks of this crate. Unlike the clock in `clock.rs`, timers may stand still
 //! while the machine is suspended.
 //!
-//! In the tests that users of quorlock write, timers can follow the clock when it is moved ahead: see [`follow_clock`].
-//! Only `client/test_nodes.rs` turns this on. While this is off, the only cost is that each `sleep` reads one flag.
+//! In the tests that users of quorlock write, timers can follow the clock when a test moves the clock ahead: see
+//! [`follow_clock`]. Only `client/test_nodes.rs` turns this mode on. While the mode is off, its only cost is that each
+//! `sleep` reads one flag.
 
 use crate::runtime::clock;
 use crate::runtime::fork::PerProcess;
@@ -72,10 +73,10 @@ static FOLLOWERS: PerProcess<Followers> = PerProcess::new();
 /// The timers that follow the clock, and the operations that callers wait for.
 #[derive(Default)]
 struct Followers {
-    /// When the timers are due.
+    /// The moment at which each timer is due, and the number of the timer.
     due: Mutex<BTreeSet<(Moment, usize)>>,
     last_id: AtomicUsize,
-    /// Notified when the clock was moved.
+    /// Notified after the clock was moved.
     moved: Notify,
     /// The number of operations that callers wait for: see [`Awaited`].
     awaited: AtomicUsize,
@@ -87,8 +88,8 @@ fn followers() -> &'static Followers {
     FOLLOWERS.get_or_init(Followers::default)
 }
 
-/// Makes all timers that start from now on follow the clock when it is moved, for the rest of the
-/// process.
+/// Turns on the mode in which every new timer follows the clock when a test moves the clock ahead. The mode stays on
+/// until the process ends.
 pub(crate) fn follow_clock() {
     FOLLOWS_CLOCK.store(true, Ordering::Release);
 }
@@ -142,21 +143,21 @@ impl Followers {
     }
 }
 
-/// The moment at which the next timer after `now` is due; `None` if there is none.
+/// The moment at which the next timer after `now` is due; `None` if no timer is due after `now`.
 pub(crate) fn next_due(now: Moment) -> Option<Moment> {
     let due = followers().due();
     due.range((now, usize::MAX)..).map(|(moment, _)| *moment).find(|moment| *moment > now)
 }
 
-/// Wakes the timers that are due, after the clock was moved.
+/// Wakes all timers that follow the clock, so that the timers that are due complete. Must be called after the clock was
+/// moved.
 pub(crate) fn wake_followers() {
     followers().moved.notify_waiters();
 }
 
-/// Waits until the tasks of the runtime that are ready, and those that they wake, have run. Must be
-/// called on the runtime.
+/// Waits until all ready tasks of the runtime, and the tasks that these wake, have run. Must be called on the runtime.
 pub(crate) async fn settle() {
-    /// The longest chain of tasks that wake one another between two timers.
+    /// The expected length of the longest chain of tasks in which each task wakes the next, and none waits for a timer.
     const CHAIN: usize = 16;
     /// The minimum number of tasks that tokio polls before it returns to a task that has yielded.
     const POLLS: usize = 61;

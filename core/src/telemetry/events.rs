@@ -2,9 +2,10 @@
 //! module uses `tracing` to report anything.
 //!
 //! Names, targets and fields are part of the public interface. None of them contains a password or a token: anyone who
-//! has a token can release the lock. A node is named by its address. The field `holder` is the name of a holder: the
-//! holder of the lease that the event is about or, if an acquire waits or fails, the holder that blocks the acquire. An
-//! event about an acquire has the field `mode` if the acquire locks a resource in shared mode.
+//! has a token can release the lock. A node is named by its address. In an event about a lease, the field `holder` is
+//! the name of the lease's holder. In an event about an acquire that waits or fails, the field is the name of the
+//! holder that blocks the acquire. An event about an acquire has the field `mode` if the acquire locks at least one
+//! resource in shared mode.
 //!
 //! Waiting is not an error, so contention is reported at DEBUG at most. The exception is a thread or task that waits
 //! for a lock that it holds itself: this is reported at WARN.
@@ -21,7 +22,7 @@ use std::fmt;
 use std::time::Duration;
 use tracing::{Level, Span, field, info_span};
 
-/// Emits a `tracing` event, and contains a panic of the subscriber.
+/// Emits a `tracing` event, and catches a panic of the subscriber.
 macro_rules! event {
     ($($given:tt)*) => {{
         panics::contain(|| tracing::event!($($given)*));
@@ -64,7 +65,7 @@ impl fmt::Display for ModeNames<'_> {
     }
 }
 
-/// The value of the field `mode`, which is left out if all resources are exclusive.
+/// The value of the field `mode`. The field is absent if all resources are exclusive.
 fn shared<'a>(
     resources: &'a Resources,
     modes: &'a Modes,
@@ -72,7 +73,7 @@ fn shared<'a>(
     modes.has_shared(resources).then(|| field::display(ModeNames(resources, modes)))
 }
 
-/// The span of an acquire. Contains panics of the subscriber.
+/// The span of an acquire. Catches panics of the subscriber.
 pub(crate) struct AcquireSpan(Span);
 
 impl AcquireSpan {
@@ -97,7 +98,7 @@ impl Drop for AcquireSpan {
     }
 }
 
-/// The value of the field `holder`, which is left out if the holder has no name.
+/// The value of the field `holder`. The field is absent if the holder has no name.
 fn named(holder: &str) -> Option<&str> {
     Some(holder).filter(|name| !name.is_empty())
 }
@@ -138,8 +139,8 @@ pub(crate) fn acquired(
     });
 }
 
-/// Reports that an acquire ended without a lease: it failed with `error`, or its caller cancelled it if `error` is
-/// `None`.
+/// Reports that an acquire ended without a lease. `error` is the error of the acquire; `None` if the caller cancelled
+/// the acquire.
 pub(crate) fn not_acquired(
     span: &AcquireSpan,
     (resources, modes): (&Resources, &Modes),
@@ -184,8 +185,8 @@ pub(crate) fn waits(resources: &Resources, modes: &Modes, holder: Option<&str>) 
     );
 }
 
-/// Reports that a thread or task waits for a resource that it holds itself. `fence` is the fence of the lease that it
-/// holds.
+/// Reports that a thread or task waits for a resource that it holds itself. `fence` is the fence of the lease that the
+/// thread or task already holds.
 pub(crate) fn reentrant(resources: &Resources, fence: u64) {
     event!(
         name: "acquire.reentrant", target: ACQUIRE, Level::WARN,
@@ -202,8 +203,8 @@ pub(crate) fn called(resources: &Resources, node: &str) {
     );
 }
 
-/// Reports that a lease was extended, or that an attempt to extend it failed. `trouble` is `true`
-/// if the previous attempt failed, too.
+/// Reports that a lease was extended, or that an attempt to extend it failed. `trouble` says whether the previous
+/// attempt failed.
 pub(crate) fn extended(
     resources: &Resources,
     fence: u64,
@@ -216,7 +217,7 @@ pub(crate) fn extended(
             name: "lease.extended", target: LEASE, Level::DEBUG,
             resource = %Names(resources), fence, seconds = took.as_secs_f64(), "lease extended"
         ),
-        // The event `lease.lost` reports this.
+        // The event `lease.lost` reports the loss.
         Extended::Lost => {}
         Extended::Undecided if trouble => event!(
             name: "lease.extension_failed", target: LEASE, Level::DEBUG,
@@ -230,7 +231,7 @@ pub(crate) fn extended(
     }
 }
 
-/// Reports that a node that lacks the key of a lease is being repaired.
+/// Reports that a request to repair a lease is about to be sent to a node that lacks the key.
 pub(crate) fn healing(resources: &Resources, fence: u64, node: &str) {
     event!(
         name: "lease.healed", target: LEASE, Level::DEBUG,
@@ -238,7 +239,7 @@ pub(crate) fn healing(resources: &Resources, fence: u64, node: &str) {
     );
 }
 
-/// Reports that a lease ended without being released.
+/// Reports that a lease ended before its holder released it: the lease was lost, or its client was closed.
 pub(crate) fn lost(
     resources: &Resources,
     (fence, holder): (u64, &str),
@@ -302,8 +303,8 @@ pub(crate) fn elected(resources: &Resources, (fence, holder): (u64, &str), is_su
     );
 }
 
-/// Reports that a candidate cannot be elected because too few nodes can vote. `trouble` is `true` if this was already
-/// reported.
+/// Reports that a candidate cannot be elected because too few nodes can vote. `trouble` is `false` for the first report
+/// since the candidate began to acquire the lock, and `true` for each later report.
 pub(crate) fn no_election(resources: &Resources, error: &Error, trouble: bool) {
     if trouble {
         event!(
@@ -318,8 +319,8 @@ pub(crate) fn no_election(resources: &Resources, error: &Error, trouble: bool) {
     }
 }
 
-/// Reports that a leader has handed its lease over to a successor. `taken` is `true` if the successor has adopted the
-/// lease.
+/// Reports how the handover of a leader's lease to a successor ended. `taken` is `true` if the successor has adopted
+/// the lease.
 pub(crate) fn handed_over(
     resources: &Resources,
     (fence, holder): (u64, &str),
@@ -360,7 +361,7 @@ pub(crate) fn disconnected(node: &str) {
     event!(name: "node.disconnected", target: NODE, Level::DEBUG, node, "node disconnected");
 }
 
-/// Reports, once per outage, that a node cannot be reached or stopped answering.
+/// Reports, once per outage, that a node is unreachable or has stopped answering.
 pub(crate) fn down(node: &str, outcome: NodeOutcome, detail: &str) {
     let outcome = outcome.as_str();
     event!(name: "node.down", target: NODE, Level::WARN, node, outcome, detail, "node down");

@@ -16,7 +16,7 @@ pub struct Family {
     pub kind: Kind,
     /// The help text.
     pub help: &'static str,
-    /// The samples. A counter of requests by outcome has no samples for outcomes that have not occurred at a node.
+    /// The samples. `quorlock_node_requests` has no sample for an outcome that has not occurred at a node.
     pub samples: Vec<Sample>,
 }
 
@@ -91,7 +91,8 @@ impl Stats {
             let nodes = self.nodes.iter();
             nodes.map(|node| Sample { labels: label(node), value: value(node) }).collect()
         };
-        // Skip the nodes of a client that is not in use: they are not connected, which must not look like an outage.
+        // Skip the nodes of a client that is not in use. These nodes are not connected, and a 0 would look like an
+        // outage.
         let in_use = |node: &&NodeStats| !matches!(node.state, NodeState::Idle | NodeState::Closed);
         let up = self.nodes.iter().filter(in_use).map(|node| Sample {
             labels: label(node),

@@ -2,8 +2,8 @@
 //! `tracing` subscriber instead, and never calls this module.
 //!
 //! Reporting an event must not wait for the other language, because the thread that reports the event also renews
-//! leases. So records go into a bounded queue, which the binding empties. This module owns these queues and the
-//! subscriber that fills them.
+//! leases. So records go into a bounded queue for each [`Listener`], and the binding empties the queue. This module
+//! owns these queues and the subscriber that fills them.
 
 use crate::runtime::fork::PerProcess;
 use crate::runtime::panics;
@@ -92,8 +92,9 @@ fn as_map<S: Serializer>(fields: &[(&'static str, Detail)], to: S) -> Result<S::
 impl Listener {
     /// Creates a listener that receives nothing yet; see [`Listener::listen`].
     ///
-    /// `wake` is called on any thread when there are records to take. It must not block. `wake` returns whether
-    /// [`Listener::take`] will be called; if it returns `false` or panics, it is called again for the next record.
+    /// `wake` is called on any thread when there are records to take. `wake` must not block. It returns whether
+    /// [`Listener::take`] will be called. If `wake` returns `false` or panics, `wake` is called again for the next
+    /// record.
     pub fn new(wake: impl Fn() -> bool + Send + Sync + 'static) -> Arc<Self> {
         static INSTALLED: Once = Once::new();
         // This fails if the program has its own subscriber, which then receives all events instead.
@@ -168,7 +169,8 @@ fn update_levels() {
     // Declared before the guard `registered`, so that the listeners are dropped after the guard: dropping a listener
     // calls this function, which locks the same mutex.
     let listeners: Vec<Arc<Listener>>;
-    // Stays locked until the end, so that concurrent calls run one after the other and the last one sees all levels.
+    // Stays locked until this function returns, so that concurrent calls run one after the other and the last one sees
+    // all levels.
     let registered = lock(registered);
     listeners = registered.iter().filter_map(Weak::upgrade).collect();
     let mut changed = false;

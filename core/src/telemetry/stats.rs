@@ -1,5 +1,5 @@
-//! Counters for locks, requests and connections. Any thread may count; counting does not block.
-//! `lock` and `node` count, `client` reads.
+//! Counters for locks, requests and connections. Any thread may count; counting does not block. `lock` and `node`
+//! increment the counters; `client` reads them.
 
 use crate::error::{ErrorCode, NodeOutcome};
 use crate::telemetry::histogram::{Histogram, Timings};
@@ -48,14 +48,14 @@ pub struct Stats {
     pub extension_failures: u64,
     /// Leases that are currently held.
     pub held: u64,
-    /// Acquires in the local wait queues: those that wait for other holders or waiters, and those that will wait if
+    /// The number of acquires in the local wait queues: those that wait for other holders or waiters, and those that will wait if
     /// they lose their first round.
     pub waiting: u64,
     /// The latency of successful acquires.
     pub acquire_seconds: Histogram,
     /// The latency of acquires that had to wait for other holders or waiters, whether the acquires succeeded or not.
     pub wait_seconds: Histogram,
-    /// How long leases were held until they ended: released, dropped or lost, for example.
+    /// How long leases were held before they ended, for example by a release or a loss.
     pub hold_seconds: Histogram,
     /// The latency of extensions that a majority confirmed.
     pub extension_seconds: Histogram,
@@ -74,7 +74,7 @@ pub struct NodeStats {
     /// How often the client connected to the node again after the connection was lost.
     pub reconnects: u64,
     /// The number of requests by outcome, as in [`NodeOutcome::as_str`]; outcomes that have not occurred are omitted. A
-    /// request that extends many leases counts once.
+    /// request that extends many leases counts as one request.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// The latency of answers. Requests without an answer are counted in `outcomes` only.
     pub answer_seconds: Histogram,
@@ -189,7 +189,7 @@ impl Totals {
     }
 }
 
-/// The counters of one node. All masters of a cluster share them.
+/// The counters of one node. If the node is a Redis Cluster, all its masters share these counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     outcomes: [Count; NodeOutcome::ALL.len()],

@@ -1,7 +1,7 @@
 //! Properties that hold for any URL, option, reply and lease text: the bodies of the fuzz targets in `fuzz/`.
 //!
-//! `fuzzing/tests.rs` runs them too, on the committed corpus and on random input. Each function panics if its property
-//! is violated.
+//! `fuzzing/tests.rs` runs the same functions on the committed corpus and on random input. Each function panics if its
+//! property is violated.
 
 use crate::client::Client;
 use crate::client::kept::Kept;
@@ -86,8 +86,8 @@ fn config_error(error: &Error) -> String {
 /// The number of bytes that [`options`] uses for one option.
 pub const OPTION_LENGTH: usize = 19;
 
-/// Sets options from `bytes`, [`OPTION_LENGTH`] bytes each. Checks that each option either gets a value within its
-/// range or yields an error that names the option.
+/// Sets one option from every [`OPTION_LENGTH`] bytes of `bytes`. Checks that each option either gets a value within
+/// its range or yields an error that names the option.
 pub fn options(bytes: &[u8]) {
     let mut options = Options::default();
     for option in bytes.chunks_exact(OPTION_LENGTH) {
@@ -99,7 +99,8 @@ pub fn options(bytes: &[u8]) {
             _ => Dialect::JavaScript,
         };
         let text = String::from_utf8_lossy(rest);
-        // Use the name of an option, in this dialect or in Rust, or else an arbitrary text.
+        // Use the name of an option, either in this dialect or in Rust. If the selector does not select an option, use
+        // an arbitrary text.
         let known = [&PER_CLIENT[..], &PER_LOCK].concat();
         let name = match known.get(usize::from(selectors[1] % 24)) {
             Some(known) if selectors[0] < 128 => dialect.name(known),
@@ -152,7 +153,8 @@ fn option_value(kind: u8, bytes: &[u8]) -> OptionValue {
     }
 }
 
-/// Checks the ranges that the protocol relies on, and that its time arithmetic does not overflow.
+/// Checks that the options are within the ranges that the protocol relies on, and that the protocol's time arithmetic
+/// does not overflow.
 fn within_ranges(options: &Options) {
     let millisecond = Duration::from_millis(1);
     assert!((10 * millisecond..=Duration::from_secs(24 * 3600)).contains(&options.ttl));
@@ -171,9 +173,9 @@ fn within_ranges(options: &Options) {
     assert_eq!(now.plus(latest).since(now), latest);
 }
 
-/// Checks that a lease text with the contents `json`, which may be forged, either is refused or has only numbers that
-/// quorlock can write. The error of a refusal must not show the text. Also tries `json` itself as a complete lease
-/// text.
+/// Checks lease texts with the contents `json`, which may be forged. Each text must either be refused, or contain only
+/// numbers that quorlock can write. If a text is refused, the error must not show the text. The same holds for `json`
+/// itself as a complete lease text.
 pub fn texts(json: &[u8]) {
     const ADDRESSES: [&str; 3] = ["redis://a", "redis://b", "redis://c"];
     const PREFIX: &str = "p:";
@@ -278,8 +280,8 @@ fn failed(error: &RedisError) {
     }
 }
 
-/// Checks that a reply without a 1 does not count as a grant. Unless `confirms` is `true`, the reply must not count as
-/// a confirmation either.
+/// Checks that a reply without a 1 does not count as a grant. If `confirms` is `false`, checks that the reply does not
+/// count as a confirmation either.
 fn harmless(answered: &Answered, value: &Value, confirms: bool) {
     let ones = matches!(value, Value::Int(1))
         || matches!(value, Value::Array(parts) if parts.contains(&Value::Int(1)));

@@ -1,8 +1,8 @@
 //! The masters of a Redis Cluster and their slots, from CLUSTER SLOTS, and redirections.
 //!
-//! This module only queries and parses; `node/routing.rs` decides when to query. There, each master
-//! is a node of its own, with a connection, deadlines and a restart guard, so a master that hangs
-//! does not delay the others.
+//! This module only queries and parses; `node/routing.rs` decides when to query. In `node`, each
+//! master is a node of its own, with a connection, deadlines and a restart guard, so a master that
+//! hangs does not delay the others.
 
 use crate::config::endpoint::Cluster;
 use crate::config::server::{Server, ServerAddress};
@@ -41,11 +41,11 @@ pub(crate) fn no_master(slot: u16) -> Failure {
     Failure::refused(format!("no master of the cluster has slot {slot}"))
 }
 
-/// A redirection: where a slot is, according to a server that does not serve it.
+/// A redirection: a server that does not serve a slot reports where the slot is.
 pub(crate) enum Redirect {
     /// The slot has moved to this server.
     Moved(ServerAddress),
-    /// The slot is being migrated to this server, which already has the key.
+    /// The slot is being migrated to this server, and the old server does not have the key.
     Ask(ServerAddress),
 }
 
@@ -74,9 +74,9 @@ impl Cluster {
         Server { place, login: self.login.clone(), tls: self.tls.clone(), is_discovered: true }
     }
 
-    /// Queries the given servers and the seeds for the masters; the first answer counts.
+    /// Queries the servers in `known` and the seeds for the masters. Returns the first valid answer.
     ///
-    /// Unlike an outdated answer of a sentinel, an outdated answer here is harmless: a server that
+    /// An outdated answer is harmless here, unlike an outdated answer of a sentinel: a server that
     /// is no longer the master of a slot answers MOVED, and a server that is cut off from the
     /// majority of the masters refuses requests (CLUSTERDOWN).
     pub(crate) async fn masters(&self, known: &[ServerAddress]) -> Result<Vec<Shard>, Failure> {
@@ -122,7 +122,7 @@ impl Cluster {
     }
 }
 
-/// Parses a reply to CLUSTER SLOTS. `queried` is the place of the server that sent it.
+/// Parses a reply to CLUSTER SLOTS. `queried` is the place of the server that sent the reply.
 fn parse_shards(reply: &Value, queried: &ServerAddress) -> Option<Vec<Shard>> {
     let Value::Array(rows) = reply else { return None };
     // Each slot has one master, so there are no more ranges than slots.

@@ -1,14 +1,15 @@
 //! A pipelined connection to a server. Any thread may send requests; answers go to the recipients
 //! in the order of the requests.
 //!
-//! redis-rs packs commands, and parses replies once `frame.rs` has found that they are whole and
-//! small enough. The multiplexed connection of redis-rs is not used, because it passes every
-//! request to a task. Here, a request is written or queued in order before `send` returns, on any
-//! thread, and `on_broken` reports a broken connection before its recipients get their errors.
-//! `runtime/pipeline.rs` owns the order of writes.
+//! redis-rs packs commands. It also parses replies, after `frame.rs` has found that they are whole
+//! and small enough. The multiplexed connection of redis-rs is not used, because it passes every
+//! request to a task. Here, any thread may call `send`, and the request is written or queued in
+//! order before `send` returns. `runtime/pipeline.rs` owns the order of writes. If the connection
+//! breaks, `on_broken` is called before the recipients get their errors.
 //!
-//! This module owns the socket and the task that reads from it. It must not interpret replies: that
-//! is up to the [`Receive`] implementations, in `node/exchange.rs`. `node` and `doctor` call it.
+//! This module owns the socket and the task that reads from it. It must not interpret replies: the
+//! implementation of [`Receive`] in `node/exchange.rs` does that. `node` and `doctor` call this
+//! module.
 
 use crate::config::server::Server;
 use crate::runtime;
@@ -32,17 +33,17 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
-/// The limit of requests in flight. Further ones wait in order, within their own deadlines.
+/// The maximum number of requests in flight. Further requests wait in order, within their own deadlines.
 const MAX_IN_FLIGHT: usize = 4096;
 
-/// The text before an error that the server has sent without a request.
+/// The beginning of the message for an error that the server sent without a request.
 pub(crate) const REFUSED: &str = "the server refuses the connection";
 
-/// With more requests in flight than this, new ones wait until the runtime flushes. Requests of
-/// many callers then go out in one write, which saves more than the delay costs.
+/// If more requests than this are in flight, new requests wait until the runtime flushes the queue.
+/// Requests of many callers then go out in one write, which saves more than the delay costs.
 const IMMEDIATE_LIMIT: usize = 4;
 
-/// The size of the read buffer, in bytes. It grows for a larger reply.
+/// The initial size of the read buffer, in bytes. The buffer grows for a larger reply.
 const CHUNK: usize = 16 * 1024;
 
 type RawReply = Result<Value, RedisError>;
@@ -64,21 +65,21 @@ impl Receive for Nobody {
 }
 
 /// The recipient of one answer.
-enum Recipient<R> {
+enum Destination<R> {
     Request(R),
     Caller(oneshot::Sender<RawReply>),
     Nobody,
 }
 
 /// An answer that is awaited.
-struct Awaited<R> {
-    recipient: Recipient<R>,
-    /// How large the answer may be. Kept here, because the recipient may have given up when the answer
+struct Expected<R> {
+    recipient: Destination<R>,
+    /// How large the answer may be. Kept here, because the recipient may have given up before the answer
     /// arrives.
     limit: Limit,
 }
 
-impl<R: Receive> Recipient<R> {
+impl<R: Receive> Destination<R> {
     fn receive(self, reply: RawReply) {
         match self {
             Self::Request(recipient) => recipient.receive(reply),
@@ -93,14 +94,14 @@ impl<R: Receive> Recipient<R> {
 pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
-    pipeline: Pipeline<Awaited<R>>,
+    pipeline: Pipeline<Expected<R>>,
     /// How often answers have arrived; answers that arrive together count once.
     received: AtomicU64,
     /// `None` if the connection is encrypted; a task then owns the socket.
     socket: Option<Plain>,
     /// Called with each push message of the server, such as a notification.
     on_push: OnceLock<OnPush>,
-    /// Why the connection is closed. Set before it is closed.
+    /// Why the connection is closed. Set before the connection is marked as closed.
     end: OnceLock<End>,
     /// Notified when there is room for more requests, or when the connection is closed.
     room: Notify,
@@ -113,8 +114,8 @@ struct Shared<R: Receive> {
 /// The end of a connection.
 struct End {
     error: RedisError,
-    /// The error that the server sent without a request, such as that it has too many clients. It answers no
-    /// request, so it says nothing about the requests in flight.
+    /// The error that the server sent without a request, for example because it has too many clients. This
+    /// error answers no request, so it says nothing about the requests in flight.
     words: Option<RedisError>,
 }
 
@@ -133,9 +134,9 @@ impl From<io::ErrorKind> for End {
 type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
 
 impl<R: Receive> Pipelined for Shared<R> {
-    type Recipient = Awaited<R>;
+    type Recipient = Expected<R>;
 
-    fn pipeline(&self) -> &Pipeline<Awaited<R>> {
+    fn pipeline(&self) -> &Pipeline<Expected<R>> {
         &self.pipeline
     }
 
@@ -220,7 +221,7 @@ impl<R: Receive> Connection<R> {
 
     /// Calls `on_push` with each push message from now on. Only the first call has an effect.
     pub(crate) fn on_push(&self, on_push: impl Fn(PushKind, &[Value]) + Send + Sync + 'static) {
-        // Fails only if the callback is already set, and no caller sets it twice.
+        // `set` fails only if a callback is already set, and no caller sets a second one.
         let _ = self.0.on_push.set(Box::new(on_push));
     }
 
@@ -229,8 +230,8 @@ impl<R: Receive> Connection<R> {
         self.0.received.load(Ordering::Relaxed)
     }
 
-    /// Returns why the connection broke, if the server sent nonsense or something that no request asked
-    /// for; else `None`.
+    /// Returns why the connection broke, if the server sent nonsense or a reply that answers no request;
+    /// else `None`.
     pub(crate) fn garbage(&self) -> Option<&RedisError> {
         let end = self.0.end.get()?;
         let is_strange =
@@ -245,12 +246,12 @@ impl<R: Receive> Connection<R> {
         if is_full(&out) {
             return Err(recipient);
         }
-        self.put(out, packed, Awaited { recipient: Recipient::Request(recipient), limit });
+        self.put(out, packed, Expected { recipient: Destination::Request(recipient), limit });
         Ok(())
     }
 
-    /// Sends `first`, whose answer is discarded, and directly after it a request as in
-    /// [`Connection::send`].
+    /// Like [`Connection::send`], but sends the command `first` directly before the request. Discards the answer
+    /// to `first`.
     pub(crate) fn send_behind(
         &self,
         first: &[u8],
@@ -263,26 +264,27 @@ impl<R: Receive> Connection<R> {
             return Err(recipient);
         }
         if !out.is_closed {
-            let recipient = Recipient::Nobody;
+            let recipient = Destination::Nobody;
             let limit = limits::USUAL;
-            out.recipients.push_back(Awaited { recipient, limit });
+            out.recipients.push_back(Expected { recipient, limit });
             out.bytes.extend_from_slice(first);
         }
-        self.put(out, packed, Awaited { recipient: Recipient::Request(recipient), limit });
+        self.put(out, packed, Expected { recipient: Destination::Request(recipient), limit });
         Ok(())
     }
 
-    /// Fails the requests in flight for which `is_needed` returns `false`. The connection stays open for the others.
+    /// Fails the requests in flight for which `is_needed` returns `false`. The connection stays open for the
+    /// other requests.
     pub(crate) fn give_up(&self, mut is_needed: impl FnMut(&R) -> bool) {
         let mut out = self.0.out();
-        let is_given_up = |recipient: &&mut Recipient<R>| match recipient {
-            Recipient::Request(request) => !is_needed(request),
+        let is_given_up = |recipient: &&mut Destination<R>| match recipient {
+            Destination::Request(request) => !is_needed(request),
             _ => false,
         };
         let awaited = out.recipients.iter_mut();
         let given_up = awaited.map(|awaited| &mut awaited.recipient).filter(is_given_up);
         let given_up: Vec<_> =
-            given_up.map(|recipient| std::mem::replace(recipient, Recipient::Nobody)).collect();
+            given_up.map(|recipient| std::mem::replace(recipient, Destination::Nobody)).collect();
         drop(out);
         let error = broken(io::ErrorKind::ConnectionAborted.into());
         given_up.into_iter().for_each(|recipient| recipient.receive(Err(error.clone())));
@@ -290,9 +292,9 @@ impl<R: Receive> Connection<R> {
 
     fn put(
         &self,
-        out: MutexGuard<'_, PipelineState<Awaited<R>>>,
+        out: MutexGuard<'_, PipelineState<Expected<R>>>,
         packed: &[u8],
-        awaited: Awaited<R>,
+        awaited: Expected<R>,
     ) {
         if out.is_closed {
             drop(out);
@@ -314,15 +316,15 @@ impl<R: Receive> Connection<R> {
 
     /// Sends commands in one write and waits for all replies. Errors that the server returns for
     /// single commands are among the values; any other error fails the whole call. If the server
-    /// refuses the whole connection with an error and then closes it, this call fails with that
-    /// error.
+    /// refuses the whole connection with an error and then closes the connection, this call fails
+    /// with that error.
     pub(crate) async fn query(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
         let send = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
             let packed = command.get_packed_command();
-            let recipient = Recipient::Caller(sender);
+            let recipient = Destination::Caller(sender);
             let limit = limits::of_command(command);
-            self.put(self.0.out(), &packed, Awaited { recipient, limit });
+            self.put(self.0.out(), &packed, Expected { recipient, limit });
             reply
         };
         let replies: Vec<_> = together(|| commands.iter().map(send).collect());
@@ -337,8 +339,8 @@ impl<R: Receive> Connection<R> {
                 Err(error) => error,
             };
             let words = self.0.end.get().and_then(|end| end.words.clone());
-            // If the server refused the connection after the first command was queued, the error of the
-            // refusal was taken as the answer to that command.
+            // If the server refused the connection after the first command was queued, the error that it sent
+            // was delivered as the answer to that command.
             let first = if values.len() == 1 { values.pop() } else { None };
             let refusal = first.and_then(|value| value.extract_error().err());
             return Err(words.or(refusal).unwrap_or(error));
@@ -354,7 +356,7 @@ impl<R: Receive> Drop for Connection<R> {
 }
 
 impl<R: Receive> Shared<R> {
-    fn out(&self) -> MutexGuard<'_, PipelineState<Awaited<R>>> {
+    fn out(&self) -> MutexGuard<'_, PipelineState<Expected<R>>> {
         self.pipeline.lock()
     }
 
@@ -364,8 +366,8 @@ impl<R: Receive> Shared<R> {
         self.attention.notify_one();
     }
 
-    /// Reads, encrypts, and flushes what other threads leave to the runtime, until the connection
-    /// breaks or is dropped.
+    /// Reads replies, writes encrypted bytes, and flushes requests that other threads leave to the
+    /// runtime. Returns when the connection breaks or is dropped.
     async fn serve(
         self: &Arc<Self>,
         socket: ReadHalf,
@@ -407,8 +409,8 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Delivers answers to their recipients until the connection breaks. Answers that arrived before the
-    /// connection broke are still delivered.
+    /// Delivers answers to their recipients until the connection breaks. Also delivers the answers that
+    /// arrived just before the end of the connection.
     ///
     /// Uses only public functions of redis-rs, so that any version 1.x works. `redis::ValueCodec`
     /// is hidden, and exists in some versions only.
@@ -508,8 +510,8 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Returns how large the next reply may be. `behind`: the number of replies before it that are not
-    /// delivered yet.
+    /// Returns how large the next reply may be. `behind`: the number of earlier replies that are not delivered
+    /// yet.
     fn limit(&self, is_push: bool, behind: usize) -> Limit {
         if is_push && self.on_push.get().is_some() {
             return limits::MESSAGE;
@@ -519,8 +521,8 @@ impl<R: Receive> Shared<R> {
 
     /// Marks the connection as closed. Returns the recipients of the requests in flight, and the
     /// callback to call before they get their errors.
-    fn close(&self, end: End) -> (VecDeque<Awaited<R>>, Option<OnBroken>) {
-        // Fails only if the connection was closed before, and nothing closes it twice.
+    fn close(&self, end: End) -> (VecDeque<Expected<R>>, Option<OnBroken>) {
+        // `set` fails only if the end is already set, and `close` is called only once.
         let _ = self.end.set(end);
         let mut out = self.out();
         out.is_closed = true;
@@ -530,7 +532,7 @@ impl<R: Receive> Shared<R> {
     }
 }
 
-fn is_full<R>(out: &PipelineState<Awaited<R>>) -> bool {
+fn is_full<R>(out: &PipelineState<Expected<R>>) -> bool {
     !out.is_closed && out.recipients.len() >= MAX_IN_FLIGHT
 }
 

@@ -1,9 +1,9 @@
-//! Finds the ends of replies in the bytes that a server sends. Refuses a reply that exceeds its limit
-//! before the whole reply has arrived.
+//! Finds the ends of replies in the bytes that a server sends. Refuses a reply that is larger than its limit,
+//! even if only part of the reply has arrived.
 //!
-//! Reads only lengths and line ends; the parser of redis-rs gets whole replies. A reply within the smallest
-//! limit costs one pass over its few bytes. A larger limit depends on the request, and is looked up only if
-//! the reply exceeds the smallest one. Called by `connection.rs` only.
+//! This module reads only lengths and line ends; the parser of redis-rs gets whole replies. The limit of a reply
+//! depends on the request, and is looked up only if the reply exceeds [`USUAL`]. Only `connection.rs` calls this
+//! module.
 
 use crate::wire::limits::{DEPTH, LINE, Limit, USUAL};
 use redis::{ErrorKind, RedisError};
@@ -11,7 +11,8 @@ use redis::{ErrorKind, RedisError};
 /// The part of a reply that was read so far.
 #[derive(Default)]
 pub(super) struct Frame {
-    /// Where the next value begins, in bytes from the beginning of the reply. May be beyond what has arrived.
+    /// Where the next value begins, in bytes from the beginning of the reply. May be beyond the bytes that have
+    /// arrived.
     at: usize,
     /// The line that begins at `at` has no line end before this position.
     searched: usize,
@@ -38,9 +39,9 @@ fn too_large(what: &str) -> RedisError {
 const KINDS: &[u8] = b"+-:_,#($=!*~>%|";
 
 impl Frame {
-    /// Continues to read a reply, of which `bytes` have arrived. Returns the length of the reply once it is
-    /// whole; the next call then begins with the next reply. Fails if the reply is malformed or exceeds its
-    /// limit, which `limit` returns.
+    /// Continues to read a reply. `bytes`: all bytes of the reply that have arrived so far. Returns `None` if
+    /// the reply is not whole yet. Otherwise, returns the length of the reply; the next call begins with the
+    /// next reply. Fails if the reply is malformed or exceeds its limit. `limit` returns this limit.
     pub(super) fn scan(
         &mut self,
         bytes: &[u8],
@@ -103,7 +104,8 @@ impl Frame {
         Ok(Some(length))
     }
 
-    /// Goes on to the `inside` values within the current one, or to the next value if `inside` is 0.
+    /// Continues with the `inside` values that the current value contains, or with the next value if `inside`
+    /// is 0.
     fn enter(&mut self, inside: u64, limit: &impl Fn() -> Limit) -> Result<(), RedisError> {
         if inside > 0 {
             self.values = self.values.saturating_add(inside);
@@ -114,7 +116,7 @@ impl Frame {
             }
             let level =
                 self.missing.get_mut(self.depth).ok_or_else(|| too_large("nested too deeply"))?;
-            // It fits: `inside` is within the limit, which is a `u32`.
+            // `inside` fits into a `u32`: it is at most the limit, which is a `u32`.
             *level = inside as u32;
             self.depth += 1;
             return Ok(());
@@ -131,8 +133,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Fails if the reply or one of its lines is too long. `bytes`: the minimum length of the reply.
-    /// `line`: the length of the line.
+    /// Fails if the reply or the current line is too long. `bytes`: the minimum length of the reply, according
+    /// to what has been read. `line`: the length of the line, or of its part that has arrived.
     fn check(
         &mut self,
         bytes: usize,

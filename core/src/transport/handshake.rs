@@ -1,8 +1,8 @@
 //! The start of a connection: authentication, information about the server, and the classification
 //! of server errors.
 //!
-//! Does not decide whether a server may vote. Called by `sentinel.rs`, `cluster.rs`,
-//! `subscription.rs`, `node` and `doctor`.
+//! This module does not decide whether a server may vote. `sentinel.rs`, `cluster.rs`, `node` and
+//! `doctor` call it.
 
 use crate::config::server::{Login, Server, ServerAddress};
 use crate::error::NodeOutcome;
@@ -27,12 +27,12 @@ pub(crate) struct ServerInfo {
     pub(crate) clock: Option<u64>,
 }
 
-/// The failure of a handshake, with advice if TLS might be missing.
+/// Converts an error of the handshake to a failure, and adds advice, for example if the server may expect TLS.
 pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, ServerAddress::Tcp { .. });
-    // The server accepted the connection and then closed it. It may expect TLS, or it is stopping:
-    // the operating system accepts connections for a process until the process has ended.
+    // A server that accepts a connection and then closes it may expect TLS, or may be stopping: the operating
+    // system accepts connections for a process until the process has ended.
     let has_gone = error.is_connection_dropped() && !error.is_connection_refusal();
     let is_strange = failure.is_nonsense();
     if is_strange {
@@ -61,7 +61,7 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
 /// Returns the commands that start a connection. Calls the program's function for credentials, if
 /// there is one.
 pub(crate) async fn hello(login: &Login) -> Result<Vec<Cmd>, Failure> {
-    // HELLO also authenticates. RESP3 allows push messages on the same connection.
+    // HELLO 3 selects RESP3, which allows push messages on the same connection. HELLO also authenticates.
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
     if let Some((user, password)) = authentication(login).await? {
@@ -125,8 +125,8 @@ pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
         }
         _ => error.to_string(),
     };
-    // The error for an unknown command quotes the arguments of the command. They may be passwords and
-    // tokens, so they are cut off.
+    // The error for an unknown command quotes the arguments of the command. The arguments may be passwords
+    // and tokens, so cut them off.
     let detail = detail.split(", with args beginning with").next().unwrap_or_default();
     let detail = shortened(detail.to_owned());
     // Errors of a server have a code; connection errors do not.
@@ -147,8 +147,8 @@ pub(crate) fn is_unknown_command(failure: &Failure) -> bool {
     detail.contains("unknown command") || detail.contains("unknown subcommand")
 }
 
-/// Classifies a server's error text. Before Redis 7, an error of a command within a script appears
-/// in the middle of the text.
+/// Classifies a server's error text. If a command within a script fails, servers before Redis 7
+/// put the code of the command's error in the middle of the text.
 fn refusal(text: &str) -> NodeOutcome {
     let named = |code: &str| text.starts_with(code) || text.contains(&format!("-{code} "));
     match text {
@@ -157,8 +157,8 @@ fn refusal(text: &str) -> NodeOutcome {
         _ if named("MASTERDOWN") => NodeOutcome::Masterdown,
         _ if named("OOM") => NodeOutcome::Oom,
         _ if named("MISCONF") => NodeOutcome::Misconf,
-        // This error of a command within a script has no code of its own. The first text is that of Redis 6.2
-        // and 7.0, the second that of Redis 8.2 and Valkey.
+        // If a command within a script is not permitted, the error does not contain the code NOPERM. The first
+        // text is from Redis 6.2 and 7.0, the second text from Redis 8.2 and Valkey.
         _ if named("NOPERM")
             || text.contains("user executing the script can't")
             || text.contains("ACL failure in script") =>
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn errors_of_commands_within_scripts_are_recognized_on_all_servers() {
         let texts = [
-            // Redis 6.2, 7.0, and 8.2.
+            // The same error, as worded by Redis 6.2, 7.0 and 8.2.
             (
                 "ERR Error running script (call to f_96b7): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
                 Noperm,

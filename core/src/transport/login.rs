@@ -1,7 +1,7 @@
 //! The user and the password for a new connection, and the time limit of an attempt to connect.
 //!
-//! Calls the program's function for credentials, if there is one. The errors of this module contain no
-//! secret. `handshake.rs` and `sentinel.rs` call this; `node` and `doctor` set the time limits.
+//! This module calls the program's function for credentials, if there is one. The errors of this module
+//! contain no secrets. `handshake.rs` and `node` call this module; `node` and `doctor` set the time limits.
 
 use crate::config::endpoint::Target;
 use crate::config::server::{Login, Server};
@@ -27,10 +27,10 @@ pub(crate) async fn authentication(login: &Login) -> Result<Option<(String, Stri
         let given = login.credentials();
         return Ok(given.map(|(user, password)| (user.to_owned(), password.to_owned())));
     };
-    // Connections for notifications have no such counter, because they report no errors.
+    // Connections for notifications set no counter, because they report no errors.
     let unanswered = UNANSWERED.try_with(Arc::clone).unwrap_or_default();
     unanswered.fetch_add(1, Ordering::Relaxed);
-    // Also catches a panic of the function itself, before it has returned a future.
+    // The async block also catches a panic in the function itself, before the function returns a future.
     let answer = panics::contained(async { provider.ask(address).await }).await;
     unanswered.fetch_sub(1, Ordering::Relaxed);
     match answer {
@@ -42,19 +42,20 @@ pub(crate) async fn authentication(login: &Login) -> Result<Option<(String, Stri
     }
 }
 
-/// Returns the text to append to the error for a rejected login: it names the source of the login, and is
-/// empty if the source is the URL.
+/// Returns the text to append to the error for a rejected login. The text names the source of the login; it is
+/// empty if the login does not come from the program's function.
 pub(crate) fn rejected(login: &Login) -> String {
     let is_asked = login.provider.is_some();
     if is_asked { format!(": {FUNCTION} returned this login") } else { String::new() }
 }
 
-/// Adds the place of a server to a failure, unless the URL shows it.
+/// Adds the place of a server to a failure, unless the node's URL shows this place.
 pub(crate) fn located(failure: Failure, server: &Server) -> Failure {
     if server.is_discovered { failure.at(&server.place) } else { failure }
 }
 
-/// Like [`located`], for a server that cannot be reached; also adds advice, unless the URL shows the server.
+/// Like [`located`], for a server that cannot be reached. Unless the node's URL shows the server's place, also
+/// adds advice.
 pub(crate) fn unreached(failure: Failure, server: &Server) -> Failure {
     let mut failure = located(failure, server);
     if server.is_discovered {

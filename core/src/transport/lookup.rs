@@ -1,7 +1,8 @@
 //! Looks up host names. Called by `socket.rs` only.
 //!
-//! A look-up may hang for long after its caller has given up. Later callers for the same host wait for that
-//! look-up, so that an outage of the name service costs few threads, however often clients try to connect.
+//! A look-up may hang long after its caller has given up. Later callers for the same host wait for that
+//! look-up instead of starting another one. So an outage of the name service blocks only a few threads,
+//! however often clients try to connect.
 
 use crate::runtime::fork::PerProcess;
 use crate::runtime::threads::OneAtATime;
@@ -10,7 +11,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Addresses without a port, or the error, which each caller gets.
+/// The addresses of a host, without a port, or an error. All callers that wait for the look-up get this result.
 type Resolved = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
 /// For each host name, the look-up that is under way.
@@ -35,8 +36,9 @@ fn tried() -> MutexGuard<'static, HashMap<String, Tried>> {
     TRIED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection to one of several addresses of a host. If this is dropped before [`Attempt::succeeded`] was
-/// called, later look-ups return the address last; after a success, they return it first.
+/// A connection to one of several addresses of a host. If [`Attempt::succeeded`] is called, later look-ups
+/// return this address first. If the value is dropped without that call, later look-ups return this address
+/// as the last one of its family (IPv4 or IPv6).
 pub(crate) struct Attempt {
     host: String,
     address: IpAddr,
@@ -77,9 +79,9 @@ pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
     Ok(in_order(found, tried))
 }
 
-/// Sorts the addresses of a host. The address that worked (`good`) is first; the others keep the order of the
-/// system. IPv4 and IPv6 addresses alternate, because one of the two may not work at all. The address that
-/// did not work (`bad`) is the last of its family.
+/// Sorts the addresses of a host. The address that worked (`good`) is first. The address that did not work
+/// (`bad`) is the last of its family. The others keep the order of the system. IPv4 and IPv6 addresses
+/// alternate, because one of the two families may not work at all.
 fn in_order(mut addresses: Vec<SocketAddr>, Tried { good, bad }: Tried) -> Vec<SocketAddr> {
     addresses.sort_by_key(|address| {
         let address = Some(address.ip());
@@ -94,7 +96,7 @@ fn in_order(mut addresses: Vec<SocketAddr>, Tried { good, bad }: Tried) -> Vec<S
     in_turn.take_while(|pair| pair.iter().any(Option::is_some)).flatten().flatten().collect()
 }
 
-/// Waits for the look-up of the host that is under way, or else begins one.
+/// Waits for the look-up of the host. Begins a look-up if none is under way.
 async fn found(host: &str) -> io::Result<Vec<SocketAddr>> {
     let name = host.to_owned();
     let find = move || {

@@ -1,7 +1,7 @@
 //! Connections to servers: sockets, pipelining, the handshake, and the search for the current
 //! master.
 //!
-//! This module owns the bytes on a connection. It knows nothing of votes, leases and the deadlines
+//! This module owns the bytes on a connection. It knows nothing about votes, leases or the deadlines
 //! of requests. `node` and `doctor` call it.
 //!
 //! Reading order: `lookup.rs`, `socket.rs`, `frame.rs` (the limits of replies), `connection.rs`

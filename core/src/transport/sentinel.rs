@@ -1,8 +1,8 @@
 //! Finds a master through sentinels, and connects to the server that a majority of them reports.
 //!
-//! A single sentinel may be out of date: frozen, or cut off from the others during a failover. So a
-//! minority of the sentinels is never followed. `node/connection.rs` and `subscription.rs` call
-//! this; they set the time limits.
+//! A single sentinel may be out of date: it may be frozen, or cut off from the others during a
+//! failover. So this module never follows a minority of the sentinels. `node/connection.rs` and
+//! `node/subscription.rs` call this module; their callers set the time limits.
 
 use crate::config::endpoint::Sentinels;
 use crate::config::server::{Server, ServerAddress};
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time to wait for the remaining sentinels once a majority has answered but does not agree.
+/// The time to wait for the remaining sentinels after a majority has answered without agreeing.
 // Longer in unit tests, which a loaded machine may delay.
 const STRAGGLERS: Duration = Duration::from_millis(if cfg!(test) { 1_000 } else { 100 });
 
@@ -34,18 +34,18 @@ pub(crate) struct Master<R: Receive> {
 #[derive(Clone, Debug, PartialEq)]
 struct Report {
     place: ServerAddress,
-    /// The configuration epoch: each failover has a higher one.
+    /// The configuration epoch: each failover raises it.
     epoch: u64,
     age: Duration,
 }
 
 /// The master elected from the sentinels' reports.
 #[derive(Debug, PartialEq)]
-struct Named {
+struct Elected {
     place: ServerAddress,
     /// The time for which a majority of the sentinels has reported this master; zero if unknown.
     age: Duration,
-    /// Whether a majority of the sentinels reports this master, rather than a minority with a higher epoch.
+    /// Whether a majority of the sentinels reports this master with the highest epoch.
     is_agreed: bool,
 }
 
@@ -57,10 +57,11 @@ fn majority(sentinels: usize) -> usize {
 /// Elects the master from the sentinels' reports. `reports` has one entry per sentinel, in the
 /// order of the URL. Returns `None` if no majority has answered: a minority may be out of date.
 ///
-/// Only reports with the highest epoch count: once a majority of the sentinels knows of a failover,
-/// every majority includes a sentinel that knows of it. Among the servers with that epoch, the one that
-/// most sentinels report wins. In a tie, `current` wins, or else the first in the list.
-fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<Named> {
+/// If a majority of the sentinels knows of a failover, every majority includes a sentinel that knows of this
+/// failover. So all reports except those with the highest epoch are ignored. In the remaining reports, the
+/// server that is named most often wins. In a tie, `current` wins if it is among the tied servers; otherwise,
+/// the server that is named first in the list wins.
+fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<Elected> {
     let majority = majority(reports.len());
     let received = || reports.iter().flatten();
     if received().count() < majority {
@@ -80,11 +81,11 @@ fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<
     let place =
         reports.into_iter().rev().map(|report| &report.place).max_by_key(|place| rank(place))?;
     let age = ages(place).get(majority - 1).copied();
-    Some(Named { place: place.clone(), age: age.unwrap_or_default(), is_agreed: age.is_some() })
+    Some(Elected { place: place.clone(), age: age.unwrap_or_default(), is_agreed: age.is_some() })
 }
 
 impl Sentinels {
-    /// Connects to the master. The server that the sentinels report must confirm that it is a
+    /// Connects to the server that the sentinels report. Fails if that server says that it is not a
     /// master. Has no time limit.
     pub(crate) async fn open<R: Receive>(&self) -> Result<Master<R>, Failure> {
         let named = self.named(None).await.map_err(Failure::unreachable)?;
@@ -97,9 +98,9 @@ impl Sentinels {
         Some(named.place == *place)
     }
 
-    /// Queries all sentinels at once. Returns as soon as a majority agrees, or shortly after a
-    /// majority has answered without agreeing.
-    async fn named(&self, current: Option<&ServerAddress>) -> Result<Named, String> {
+    /// Queries all sentinels at the same time. Returns as soon as a majority agrees, or shortly after
+    /// a majority has answered without agreeing.
+    async fn named(&self, current: Option<&ServerAddress>) -> Result<Elected, String> {
         let count = self.sentinels.len();
         let query = async |number: usize| (number, self.query(&self.sentinels[number]).await);
         let mut queries: FuturesUnordered<_> = (0..count).map(query).collect();
@@ -170,8 +171,8 @@ impl Sentinels {
         Ok(Report { place: ServerAddress::tcp(host, port), epoch, age: Duration::from_millis(age) })
     }
 
-    async fn connect_to<R: Receive>(&self, named: Named) -> Result<Master<R>, Failure> {
-        let Named { place, age, .. } = named;
+    async fn connect_to<R: Receive>(&self, named: Elected) -> Result<Master<R>, Failure> {
+        let Elected { place, age, .. } = named;
         let login = self.login.clone();
         let tls = self.tls.clone();
         let server = Server { place, login, tls, is_discovered: true };

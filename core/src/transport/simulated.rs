@@ -27,7 +27,7 @@ pub(crate) enum Use {
     Notifications,
 }
 
-/// A simulated connection. Dropping it closes it.
+/// A simulated connection, which is closed when it is dropped.
 pub(crate) trait Connection: Send + Sync {
     /// Sends a request. `on_answer` is called once, unless the process ends.
     fn ask(&self, request: &Request, on_answer: OnAnswer);

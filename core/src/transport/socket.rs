@@ -18,8 +18,8 @@ use tokio::net::tcp;
 #[cfg(unix)]
 use tokio::net::{UnixStream, unix};
 
-/// After this much silence, and then at this interval, the kernel probes whether the peer's machine
-/// is still reachable.
+/// How long a connection may be silent before the kernel probes whether the peer's machine is still reachable, and
+/// the interval between two probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// How long an attempt to connect may take before the next address of the host is tried too, as RFC 8305 recommends.
@@ -106,9 +106,9 @@ async fn tcp(host: &str, port: u16) -> io::Result<(TcpStream, Option<Attempt>)> 
     Ok((socket, attempt))
 }
 
-/// Connects to the address that accepts first. Tries the addresses in order: each address as soon as the
-/// address before it has failed, or has not accepted within [`NEXT_ADDRESS`]. Returns the last error if all
-/// fail.
+/// Connects to the address that accepts first. Tries the addresses in order. Tries the next address as soon as
+/// an attempt has failed, or when no address has accepted within [`NEXT_ADDRESS`]. Returns the last error if
+/// all addresses fail.
 async fn first_of(addresses: &[SocketAddr]) -> io::Result<(SocketAddr, TcpStream)> {
     let connect = |address: SocketAddr| async move { (address, TcpStream::connect(address).await) };
     let mut left = addresses.iter();
@@ -134,8 +134,8 @@ async fn first_of(addresses: &[SocketAddr]) -> io::Result<(SocketAddr, TcpStream
     }
 }
 
-/// A TLS stream that adds advice to its read errors: a server may reject the client's certificate
-/// only after the handshake.
+/// A TLS stream that adds advice to its read errors. If the server rejects the client's certificate,
+/// the client may learn about the rejection only from a read error after the handshake.
 struct Explained<S> {
     stream: S,
     host: String,

@@ -1,5 +1,5 @@
-//! The outcome of a request to one node: a reply or a failure. Converts outcomes to the types of the
-//! protocol and of errors. Called by `node` and `lock`.
+//! The outcome of a request to one node: a reply or a failure. Converts outcomes to the types of the protocol and of
+//! errors. Called by all modules that send requests or handle their outcomes.
 
 use crate::error::duration::HumanDuration;
 use crate::error::printable::printable;
@@ -10,11 +10,11 @@ use quorlock_protocol::{Answer, Vote};
 use std::fmt;
 use std::time::Duration;
 
-/// The beginning of the detail of a failure, if the server's answer is not one that a Redis or Valkey
-/// server would send. A colon and more text may follow.
+/// The detail of a failure contains this text if the server sent data that no Redis or Valkey server would send. A
+/// colon and more text may follow.
 pub(crate) const NONSENSE: &str = "the answer makes no sense";
 
-/// Advice at the end of the detail of a failure, if a server that no URL names cannot be reached.
+/// Advice at the end of a failure's detail if the server cannot be reached and no URL contains its address.
 pub(crate) const NAMED: &str = "; not the URL, but the cluster or the sentinels name this address: see that this client \
                                 can reach it, or let them announce another one (cluster-announce-ip, replica-announce-ip)";
 
@@ -30,7 +30,7 @@ pub(crate) struct Failure {
 pub(crate) type Answered = Result<Reply, Failure>;
 
 impl Failure {
-    /// Creates a failure. `detail` may contain a server's text, so this makes it printable.
+    /// Creates a failure. Makes `detail` printable, because `detail` may contain a server's text.
     pub(crate) fn new(outcome: NodeOutcome, detail: &str, sent: bool) -> Self {
         Self { outcome, detail: printable(detail).into_owned(), sent }
     }
@@ -44,15 +44,15 @@ impl Failure {
         Self::new(NodeOutcome::Refused, &detail.into(), true)
     }
 
-    /// Creates the failure of a request that was sent on an idle connection, which was replaced because no
+    /// Creates the failure of a request on a connection that had been idle. That connection was replaced because no
     /// answer arrived.
     pub(crate) fn silent() -> Self {
         let detail = "its connection had been idle, and does not answer any more".to_owned();
         Self { outcome: NodeOutcome::Disconnected, detail, sent: true }
     }
 
-    /// Creates the failure of a request or an attempt that exceeded `limit`. `what`: what did not arrive in time, such
-    /// as "no answer". `sent`: whether the node may have received a request.
+    /// Creates the failure of a request, or of an attempt to connect, that took longer than `limit`. `what`: the
+    /// beginning of the detail, such as "no answer". `sent`: whether the node may have received a request.
     pub(crate) fn timeout(what: &str, limit: Duration, sent: bool) -> Self {
         let detail = format!("{what} within {} ms", limit.as_millis());
         Self { outcome: NodeOutcome::Timeout, detail, sent }
@@ -62,7 +62,7 @@ impl Failure {
     fn advice(&self) -> Option<&'static str> {
         let detail = &*self.detail;
         match self.outcome {
-            // The address is not in the URL.
+            // No URL contains the address, so advice about the URL would be wrong.
             _ if detail.contains(NAMED) => None,
             NodeOutcome::Unreachable if detail.contains("Connection refused") => {
                 Some("see that the server runs, and that the URL names its host and port")
@@ -73,7 +73,7 @@ impl Failure {
             NodeOutcome::Refused if detail.contains("NOAUTH ") => Some(
                 "the URL must have the password: redis://user:password@host, or redis://:password@host",
             ),
-            // The login is not from the URL, and the detail says so.
+            // The login comes from the function in `credentials`, so advice about the URL would be wrong.
             NodeOutcome::Refused if detail.contains("the option credentials") => None,
             NodeOutcome::Refused if detail.contains("WRONGPASS ") => {
                 Some("see that the user and the password in the URL are right, and percent-encoded")
@@ -100,18 +100,17 @@ impl Failure {
         }
     }
 
-    /// Whether the server sent something that no Redis or Valkey server would send, or more than it was asked
-    /// for.
+    /// Whether the server sent data that no Redis or Valkey server would send, or data that no request asked for.
     pub(crate) fn is_nonsense(&self) -> bool {
         self.is_transport() && self.detail.contains(NONSENSE)
     }
 
-    /// Whether the connection ended before the answer arrived.
+    /// Whether the connection ended before the answer arrived; `false` if the reason is [nonsense](Self::is_nonsense).
     pub(crate) fn is_lost_connection(&self) -> bool {
         self.outcome == NodeOutcome::Disconnected && !self.is_nonsense()
     }
 
-    /// Whether the connection failed, as opposed to the node answering with an error.
+    /// Whether the connection failed. If not, the node answered with an error.
     pub(crate) fn is_transport(&self) -> bool {
         use NodeOutcome::{Disconnected, Timeout, Unreachable};
         matches!(self.outcome, Disconnected | Timeout | Unreachable)
@@ -207,7 +206,7 @@ mod tests {
         let [held, missing] = [0, 1].map(|position| guarded.about(position));
         assert!(matches!(held, Reply::Uncounted(..)), "an error says that it is guarded");
         assert_eq!(answer(&Ok(held)), Answer::Unknown);
-        // A missing key is evidence even from a guarded node.
+        // A missing key counts even if the node is guarded.
         assert_eq!(answer(&Ok(missing)), Answer::No);
     }
 }

@@ -15,13 +15,13 @@ use redis::Cmd;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The largest number of arguments of a request about one lock, without the keys, and the total size of
-/// these arguments in bytes. Used to allocate commands.
+/// For a request about one lock: the largest number of arguments without the keys, and the largest total size of these
+/// arguments in bytes. Used to allocate commands.
 const MAX_ARGUMENTS: usize = 12;
 const ARGUMENT_BYTES: usize = 160 + MAX_TOKEN;
 
-/// The approximate number of keys that a server looks at for one page of LIST. This takes about a
-/// millisecond, in which the server serves no other client.
+/// The approximate number of keys that a server looks at for one page of LIST. One page takes the server about a
+/// millisecond, during which the server serves no other client.
 const PAGE: usize = 500;
 
 /// How a command refers to its script.
@@ -60,8 +60,8 @@ impl Request {
             Self::Release { subject, .. } => {
                 by_mode(subject, [&RELEASE, &SHARED_RELEASE, &PERMITS_RELEASE])
             }
-            // The renewer never mixes permits with locks in one request. The script for shared locks also
-            // extends exclusive ones.
+            // The renewer never mixes permits with locks in one request. If one of the locks is shared, the script for
+            // shared locks extends all of them, including exclusive locks.
             Self::Extend(leases) => {
                 let reads = leases.iter().find(|(subject, _)| subject.is_shared());
                 let (subject, _) = reads.or(leases.first())?;
@@ -122,7 +122,7 @@ impl Request {
                 if subject.waiter.is_some() {
                     add_queue_arguments(cmd, subject, *ticket, *turns);
                     if subject.permit().is_none() {
-                        cmd.arg(microseconds(turns.keep));
+                        cmd.arg(microseconds(turns.reserve));
                     }
                 }
             }
@@ -184,8 +184,8 @@ impl Request {
     }
 }
 
-/// Chooses the script by the subject: only exclusive locks, locks of which at least one is shared, or
-/// permits.
+/// Chooses one of three scripts: `permits` if the subject is permits, `shared` if at least one of its locks is shared,
+/// and `locks` if all its locks are exclusive.
 fn by_mode(subject: &Subject, [locks, shared, permits]: [&'static Script; 3]) -> &'static Script {
     match subject.permit() {
         Some(_) => permits,

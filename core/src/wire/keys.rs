@@ -1,5 +1,5 @@
-//! The keys of a resource on the nodes, and their slots in a Redis Cluster. Pure functions. `client` checks
-//! the names of resources here; `lock` creates keys.
+//! The keys of a resource on the nodes, and their slots in a Redis Cluster. Pure functions. `client` uses this module
+//! to check the names of resources. `client`, `lock` and `doctor` create keys.
 
 use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
@@ -37,12 +37,12 @@ pub(crate) enum KeyMode {
     Shared {
         readers: String,
     },
-    /// Exclusive, after an upgrade: the only reader becomes the holder.
+    /// For an upgrade: the only reader becomes the exclusive holder.
     Upgraded {
         readers: String,
     },
-    /// A permit of a semaphore, which is exclusive. The index shows which slots are free. All slots share
-    /// one queue.
+    /// One permit of a semaphore. Each permit is exclusive. The index shows which slots are free. All slots share one
+    /// queue.
     Permit {
         index: String,
         slot: u32,
@@ -72,9 +72,9 @@ impl KeyMode {
 }
 
 impl Keys {
-    /// The keys of `resource`. All have the same hash slot in a Redis Cluster: the fence and queue
-    /// keys keep the hash tag of the lock key; if the lock key has none, the whole lock key is their hash
-    /// tag.
+    /// The keys of `resource`. The fence and queue keys keep the hash tag of the lock key; if the lock key has no hash
+    /// tag, the whole lock key becomes their hash tag. So all keys have the same slot in a Redis Cluster; for the
+    /// exception, see [`Keys::share_a_slot`].
     ///
     /// No two resources share a key. Since `{x}:fence` is the fence key of the resource `x`, the fence key
     /// of the resource `{x}` is `{x}:fence:fence`. A [reserved](is_reserved) name cannot be a resource.
@@ -90,7 +90,8 @@ impl Keys {
         Self { mode: KeyMode::Shared { readers: companion(&self.lock, SHARED) }, ..self }
     }
 
-    /// The same keys, to be locked exclusively for a token that takes the place of the only reader.
+    /// The same keys, for an upgrade: a new token replaces the token of the only reader, and locks the resource
+    /// exclusively.
     pub(crate) fn upgraded(self) -> Self {
         Self { mode: KeyMode::Upgraded { readers: companion(&self.lock, SHARED) }, ..self }
     }
@@ -104,8 +105,8 @@ impl Keys {
         Self { lock, fence, queue, mode: KeyMode::Permit { index: semaphore.lock, slot, limit } }
     }
 
-    /// Returns the keys that all permits of the semaphore `resource` share: the index (in `lock`), the
-    /// queue, and the common beginning of the permits' lock keys (in `fence`).
+    /// Returns what the permits of the semaphore `resource` have in common: the index (in `lock`), the queue (in
+    /// `queue`), and the beginning of their lock keys (in `fence`).
     pub(crate) fn semaphore(prefix: &str, resource: &str) -> Self {
         let key = format!("{prefix}{resource}");
         let lock = companion(&key, PERMITS);
@@ -130,7 +131,7 @@ impl Keys {
         })
     }
 
-    /// The key of the readers; the lock key if the resource is locked exclusively.
+    /// The key of the readers if the resource is locked in shared mode; else the lock key.
     pub(crate) fn readers(&self) -> &String {
         if let KeyMode::Shared { readers } = &self.mode { readers } else { &self.lock }
     }
@@ -145,8 +146,8 @@ impl Keys {
         self.lock == wanted.lock && !(self.is_shared() && wanted.is_shared())
     }
 
-    /// Whether all keys have the same slot in a Redis Cluster. They have, unless the name of the resource
-    /// has braces that are not a hash tag.
+    /// Whether all keys have the same slot in a Redis Cluster. `false` only if the name of the resource has braces that
+    /// are not a hash tag.
     pub(crate) fn share_a_slot(&self) -> bool {
         [&self.fence, &self.queue].iter().all(|key| slot(key) == self.slot())
     }
@@ -206,7 +207,7 @@ impl Resources {
         if is_cluster { self.check_slots(prefix) } else { Ok(()) }
     }
 
-    /// Fails if the keys are in more than one slot of a Redis Cluster, since no request can span
+    /// Fails if the keys are in more than one slot of a Redis Cluster, because one request cannot have keys in several
     /// slots.
     fn check_slots(&self, prefix: &str) -> Result<()> {
         let keys = |resource: &String| Keys::new(prefix, resource);

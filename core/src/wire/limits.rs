@@ -1,18 +1,18 @@
-//! Limits on what a node may send. A node that exceeds a limit counts as failed, so it cannot exhaust the
+//! Limits on what a node may send. A node that exceeds a limit counts as failed, so a faulty node cannot exhaust the
 //! memory of this process.
 //!
-//! All limits are here; `docs/connections.md` lists them for users. `transport/frame.rs` applies the limits
-//! of replies and messages while these arrive.
+//! All limits are here; `docs/connections.md` lists them for users. `transport/frame.rs` applies the limits of replies
+//! and messages while the data arrives.
 
 use redis::{Arg, Cmd};
 
-/// How large a reply or a message may be.
+/// The largest size of a reply or a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     /// The number of bytes, including all lengths and line ends.
     pub(crate) bytes: u32,
-    /// The number of values. It has its own limit, because even a value of a few bytes takes much more
-    /// memory when it is parsed.
+    /// The number of values. This number has its own limit, because a value of a few bytes takes much more memory after
+    /// it is parsed.
     pub(crate) values: u32,
 }
 
@@ -31,8 +31,8 @@ pub(crate) const INSPECTION: Limit = Limit { bytes: 8 * MIB, values: 64 * KIB };
 pub(crate) const PAGE: Limit = Limit { bytes: 16 * MIB, values: 16 * KIB };
 /// For the reply to CLUSTER SLOTS.
 pub(crate) const SLOT_MAP: Limit = Limit { bytes: 8 * MIB, values: 512 * KIB };
-/// For a message on a channel. A message names a lock, or contains the text of a lease of one resource, in
-/// which each byte takes two digits.
+/// For a message on a channel. A message names a lock, or contains a lease of one resource as text. In that text, each
+/// byte of the lease takes two digits.
 pub(crate) const MESSAGE: Limit = Limit { bytes: 128 * KIB, values: 8 };
 /// The largest length of a single line, such as an error, in bytes.
 pub(crate) const LINE: usize = 4 * 1024;
@@ -45,8 +45,8 @@ pub(crate) const SHOWN_TEXT: usize = 300;
 /// The largest number of masters of a cluster. Each master gets a connection. Redis Cluster is designed for
 /// up to a thousand masters.
 pub(crate) const MASTERS: usize = 1_000;
-/// The largest number of messages that may be pending for one waiter or for one candidate of an election.
-/// Further messages are dropped, because messages only speed things up.
+/// The largest number of messages that may be pending for one waiter or for one candidate of an election. Further
+/// messages are dropped. This is safe, because messages only make waiters and candidates try sooner.
 pub(crate) const WAITING_MESSAGES: usize = 64;
 
 /// Returns the limit of the reply to a command of the handshake or of the doctor.

@@ -1,8 +1,8 @@
 //! Requests to a node and its replies: as Rust types, and as commands and Lua scripts for a server.
 //!
-//! This module owns the contents of requests, the keys that requests name, and the parsing of replies. It
-//! does not decide anything about a lock (`quorlock_protocol` does) and does no IO (`transport` and `node`
-//! do). `memory`, `node`, `doctor` and `lock` call it.
+//! This module owns the contents of requests, the keys that requests name, and the parsing of replies. It does not
+//! decide anything about a lock (`quorlock_protocol` does) and does no IO (`transport` and `node` do). `memory`,
+//! `transport`, `node`, `lock`, `client` and `doctor` call this module.
 //!
 //! Reading order: `keys.rs`, `token.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
 //! `script.rs` with `scripts/`, `commands.rs` and `parse.rs` (requests to servers and their replies),

@@ -80,8 +80,8 @@ impl Request {
                 | Self::Publish { .. },
                 _,
             ) => None,
-            // A RELEASE with a ticket keeps the waiter in the queue, so it succeeds even if the
-            // token held nothing.
+            // A RELEASE with a ticket always succeeds: it puts the waiter into the queue even if the token held
+            // nothing.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
             (Self::Exists(keys), Value::Int(count @ 2..)) => {
                 usize::try_from(*count).is_ok_and(|count| count <= keys.len()).then_some(Reply::Yes)
@@ -98,8 +98,8 @@ fn stored_token(value: &[u8]) -> Option<Token> {
     std::str::from_utf8(value).ok().map(Token::from)
 }
 
-/// Parses a value that a script has cut to at most one byte more than [`MAX_TOKEN`]. The outer option is
-/// `None` if the value is longer; the inner one if it is not text.
+/// Parses a value that a script has cut to at most [`MAX_TOKEN`] + 1 bytes. The outer option is `None` if the value is
+/// longer than that; the inner option is `None` if the value is not text.
 fn cut_token(value: &[u8]) -> Option<Option<Token>> {
     (value.len() <= MAX_TOKEN + 1).then(|| stored_token(value))
 }
@@ -109,20 +109,20 @@ fn stamp(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| (1..FENCE_LIMIT).contains(number))
 }
 
-/// Parses the time of a node's clock, in microseconds. A time that exceeds the largest fence by more than
-/// the window of proposals is invalid, because a node with such a clock answers with an error instead.
+/// Parses the time of a node's clock, in microseconds. A time above [`FENCE_LIMIT`] + [`FENCE_WINDOW`] is invalid: a
+/// node with such a clock answers with an error instead.
 fn clock_reading(number: i64) -> Option<u64> {
     let most = FENCE_LIMIT + microseconds(FENCE_WINDOW);
     u64::try_from(number).ok().filter(|number| (1..=most).contains(number))
 }
 
-/// Parses a remaining time in milliseconds. The inner option is `None` for a negative number; the outer one
-/// for a number below `least`.
+/// Parses a remaining time in milliseconds. The inner option is `None` for a negative number; the outer option is
+/// `None` for a number below `least`.
 fn remaining(number: i64, least: i64) -> Option<Option<Duration>> {
     (number >= least).then(|| u64::try_from(number).ok().map(Duration::from_millis))
 }
 
-/// Parses a count. The inner option is `None` for -1, which means unknown; the outer one for a smaller
+/// Parses a count. The inner option is `None` for -1, which means unknown; the outer option is `None` for a smaller
 /// number.
 fn unless_unknown(number: i64) -> Option<Option<u64>> {
     (number >= -1).then(|| u64::try_from(number).ok())
@@ -165,7 +165,7 @@ fn granted(parts: &[Value]) -> Option<Reply> {
     }
 }
 
-/// Parses a refusal of TRANSFER. `left` is -2 if a key is missing.
+/// Parses a refusal of TRANSFER. `left` is -2 if a lock key or the giver's share is missing.
 fn elsewhere(left: i64, clock: i64, other: &[u8]) -> Option<Elsewhere> {
     let token = cut_token(other)?.filter(|_| !other.is_empty());
     let holder = match left {
@@ -203,7 +203,7 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     Some(StoredLock {
         holder,
         expires_in: remaining(*left, -2)?,
-        // Another program may have written the counter.
+        // Another program may have written the counter, so the number may not be a fence.
         fence: stamp(*fence),
         waiters: unless_unknown(*waiters)?,
         readers: readers.chunks(2).map(reader).collect::<Option<_>>()?,
@@ -226,7 +226,7 @@ fn stored_permits(parts: &[Value]) -> Option<StoredPermits> {
         _ => None,
     };
     let held: Vec<_> = held.chunks(4).map(permit).collect::<Option<_>>()?;
-    // The slots must be in ascending order: a slot that is named twice would count twice.
+    // Each slot must be larger than the slot before it, so that no slot counts twice.
     held.is_sorted_by(|one, other| one.slot < other.slot).then_some(())?;
     Some(StoredPermits {
         waiters: unless_unknown(*waiters)?,

@@ -7,7 +7,7 @@ use quorlock_protocol::{Answer, Healed, Moment, Vote};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A node's reply to a request that it understood.
+/// A node's reply to a request that the node understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// To ACQUIRE and TRANSFER: the lock was granted. `clock` is the node's time in microseconds since the Unix
@@ -17,7 +17,7 @@ pub(crate) enum Reply {
     Held(Refusal),
     /// To TRANSFER: the lock was refused, because a key is missing or holds a token other than the giver's.
     NotTransferred(Elsewhere),
-    /// To ACQUIRE and TRANSFER: the key already holds this very token, so another node is the same server.
+    /// To ACQUIRE and TRANSFER: a key already holds the token of this same request, so another node is the same server.
     Own,
     /// To EXTEND: for each lock, whether it was extended.
     Each(Vec<bool>),
@@ -25,18 +25,18 @@ pub(crate) enum Reply {
     Healed(Vec<Healed>),
     /// To INSPECT: what the node stores about the resource.
     Seen(StoredLock),
-    /// To INSPECT of a semaphore: what the node stores about the semaphore.
+    /// To INSPECT, for a semaphore: what the node stores about the semaphore.
     SeenPermits(StoredPermits),
-    /// To LIST: lock keys, and the cursor of the next page; zero after the last one.
+    /// To LIST: lock keys, and the cursor of the next page; zero if this page is the last.
     Page { cursor: u64, keys: Vec<String> },
     /// To PUBLISH: the number of listeners that the message was sent to.
     Published(u64),
-    /// To all other requests: done.
+    /// To all other requests: yes, or done.
     Yes,
-    /// To all other requests: not done.
+    /// To all other requests: no, or not done.
     No,
-    /// The reply of a guarded node to a request that asks for its vote. Votes of the node do not
-    /// count before this moment.
+    /// The reply of a guarded node to a request that asks for its vote. The node's votes count only from the [`Moment`]
+    /// on.
     Uncounted(Box<Reply>, Moment),
 }
 
@@ -49,19 +49,18 @@ pub(crate) struct Refusal {
     pub(crate) clock: u64,
     /// The number of waiters ahead in the queue; `None` if the requesting waiter is not in it.
     pub(crate) rank: Option<u64>,
-    /// The name of the holder of the key that expires last; `None` if there is no key, or if its token has
-    /// no name.
+    /// The name of the holder whose key expires last; `None` if no key exists, or if the token of that key has no name.
     pub(crate) holder: Option<Arc<str>>,
     /// If permits were refused: which slots are free. Empty for a lock.
     pub(crate) permits: FreePermits,
 }
 
-/// What a node that refuses permits reports about the other slots.
+/// What a node reports about the slots of a semaphore when it refuses permits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FreePermits {
     /// Slots that this client may try; empty if too few slots are free.
     pub(crate) slots: Vec<u32>,
-    /// The number of slots that the node knows.
+    /// The number of slots in the node's index, free or held.
     pub(crate) known: u32,
 }
 
@@ -70,7 +69,7 @@ pub(crate) struct FreePermits {
 pub(crate) struct StoredPermits {
     /// The number of waiters in the queue; `None` if it cannot be read.
     pub(crate) waiters: Option<u64>,
-    /// The number of slots that the node knows.
+    /// The number of slots in the node's index, free or held.
     pub(crate) known: u32,
     pub(crate) held: Vec<HeldPermit>,
 }
@@ -82,16 +81,17 @@ pub(crate) struct HeldPermit {
     pub(crate) holder: Holder,
     /// The time until the key expires; `None` if it never does.
     pub(crate) expires_in: Option<Duration>,
-    /// The last fence of the slot; `None` if it has been forgotten.
+    /// The last fence of the slot; `None` if the node has forgotten the fence.
     pub(crate) fence: Option<u64>,
 }
 
 /// Why a node refused TRANSFER.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
-    /// The other token; `Nobody` if a key is missing.
+    /// The other token that a lock key has; `Nobody` if a lock key or the giver's share is missing.
     pub(crate) holder: Holder,
-    /// The time until the key with the other token expires; `None` if it never does, or if a key is missing.
+    /// The time until the key with the other token expires; `None` if this key never expires, or if `holder` is
+    /// `Nobody`.
     pub(crate) expires_in: Option<Duration>,
     /// The node's time in microseconds since the Unix epoch.
     pub(crate) clock: u64,
@@ -103,7 +103,7 @@ pub(crate) struct StoredLock {
     pub(crate) holder: Holder,
     /// The time until the key expires; `None` if it never does, or if there is no key.
     pub(crate) expires_in: Option<Duration>,
-    /// The last fence that was granted; `None` if it has been forgotten.
+    /// The last fence that was granted; `None` if the node has forgotten the fence.
     pub(crate) fence: Option<u64>,
     /// The number of waiters in the queue; `None` if it cannot be read.
     pub(crate) waiters: Option<u64>,
@@ -137,8 +137,8 @@ impl Reply {
             Self::Granted { fence, .. } => Vote::Granted { fence },
             Self::Held(Refusal { expires_in, .. }) => Vote::Held { expires_in },
             Self::NotTransferred(_) => Vote::Held { expires_in: None },
-            // The same round's request to the duplicate of this node set the key. The UNDO sent to
-            // the duplicate deletes the key.
+            // Another node is the same server: through that node, the round's request has already set the key. If the
+            // round is undone, the UNDO to that node deletes the key, so this node needs no UNDO.
             Self::Own => Vote::Refused,
             Self::Each(_)
             | Self::Healed(_)

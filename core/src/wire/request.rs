@@ -9,19 +9,26 @@ use quorlock_protocol::{Keep, Turns};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The subject of a request: resources that are locked together, and the token of one round for
-/// them.
+/// The subject of a request: resources that are locked together, and the token of the round that locks them.
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) keys: Arc<[Keys]>,
     pub(crate) token: Token,
     /// The name of this round's waiter in the nodes' queues; `None` if the round does not queue.
     pub(crate) waiter: Option<Arc<str>>,
-    /// Set when the lease is released but its keys must stay for a time. From then on, no RELEASE or UNDO
-    /// of this token, however late, deletes a key before this time ends.
+    /// How long the keys stay after the lease is released; set only if the release keeps the keys. After this field is
+    /// set, no RELEASE or UNDO of this token deletes a key before the [`Keep`] has ended.
     pub(crate) keep: OnceLock<Keep>,
     /// The lease that this token takes over, if any.
     pub(crate) giver: Option<Given>,
+}
+
+/// Compares only the tokens. Two different subjects have the same token only if they belong to the same lease: one from
+/// before a downgrade, and one from after the downgrade.
+impl PartialEq for Subject {
+    fn eq(&self, other: &Self) -> bool {
+        self.token == other.token
+    }
 }
 
 impl Subject {
@@ -42,12 +49,12 @@ impl Subject {
         self.keys.iter().any(Keys::is_shared)
     }
 
-    /// The first permit, if the subject is permits of a semaphore; `None` if the subject is locks.
+    /// The first permit if the subject is permits of a semaphore; `None` if the subject is locks.
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
         self.keys.first().and_then(Keys::as_permit)
     }
 
-    /// Returns the slots of the permits, in order; none if the subject is locks.
+    /// Returns the slots of the permits in ascending order; no slots if the subject is locks.
     pub(crate) fn slots(&self) -> Vec<u32> {
         let mut slots: Vec<_> =
             self.keys.iter().filter_map(Keys::as_permit).map(|permit| permit.slot).collect();
@@ -60,8 +67,8 @@ impl Subject {
         self.keys.iter().any(|keys| matches!(keys.mode, KeyMode::Upgraded { .. }))
     }
 
-    /// Returns the keys for a RELEASE of the giver's token. For an upgrade, the upgraded keys are in shared
-    /// mode, because the giver is still a reader on nodes that did not grant the upgrade.
+    /// Returns the keys for a RELEASE of the giver's token. For an upgrade, returns the upgraded keys in shared mode,
+    /// because the giver is still a reader on nodes that did not grant the upgrade.
     pub(crate) fn giver_keys(&self) -> Arc<[Keys]> {
         if self.is_upgraded() {
             let keys = self.keys.iter().map(|keys| match keys.mode {
@@ -84,22 +91,22 @@ impl Subject {
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) token: Arc<Token>,
-    /// When the time for an adopter ends: by the nodes' clocks, in microseconds since the Unix epoch.
+    /// When the time to adopt the lease ends, by the nodes' clocks, in microseconds since the Unix epoch.
     pub(crate) until: u64,
-    /// The whole time for an adopter, counted from the detach. [`Given::left`] never returns more, whatever a
-    /// node's clock shows.
+    /// The full length of the time to adopt the lease, from the detach on. [`Given::left`] never returns more, whatever
+    /// a node's clock shows.
     pub(crate) within: Duration,
 }
 
 impl Given {
-    /// Returns how much time is left for an adopter when a node's clock shows `wall`, rounded up to whole
+    /// Returns how much time is left to adopt the lease when a node's clock shows `wall`, rounded up to whole
     /// milliseconds as in give_back.lua.
     pub(crate) fn left(&self, wall: u64) -> Duration {
         Duration::from_millis(self.until.saturating_sub(wall).div_ceil(1_000)).min(self.within)
     }
 }
 
-/// A waiter's position in the nodes' queues; smaller tickets are notified first. A ticket is the time of
+/// A waiter's position in the nodes' queues; waiters with smaller tickets are notified first. A ticket is the time of
 /// the waiter's arrival by the nodes' clocks, in microseconds since the Unix epoch.
 pub(crate) type Ticket = u64;
 
@@ -118,8 +125,8 @@ pub(crate) enum Request {
     /// Take the lock with a new token if the token of the giver holds the lock: ACQUIRE for an adopter or
     /// an upgrade.
     Transfer { subject: Arc<Subject>, ttl: Duration, proposal: u64 },
-    /// Undo TRANSFER: give back to the giver each resource that the new token holds, for the time that is
-    /// left to adopt the giver's lease.
+    /// Undo TRANSFER: on each resource that the new token holds, set the giver's token again, for the time that is left
+    /// to adopt the giver's lease.
     GiveBack(Arc<Subject>),
     /// Turn an exclusive lock into a shared one, and notify the readers at the head of the queue.
     Downgrade { subject: Arc<Subject>, turns: Turns },
@@ -127,21 +134,22 @@ pub(crate) enum Request {
     Raise { subject: Arc<Subject>, ttl: Duration, fence: u64 },
     /// Keep each of these locks for at least this long from now.
     Extend(Arc<[(Arc<Subject>, Duration)]>),
-    /// Repair: take each of these locks again for this long, with its fence, if the lock is free or if its
-    /// giver still holds it.
+    /// Repair: take each of these locks again, for the given ttl and with the given fence, if the lock is free or if
+    /// the giver still holds the lock.
     Heal(Arc<[(Arc<Subject>, Duration, u64)]>),
-    /// Delete the token and notify the next waiter: RELEASE, and UNDO of a lost round. With a ticket, the
-    /// round's own waiter stays in the queue; otherwise, the waiter leaves the queue. With `keep`, the
-    /// token is not deleted but stays for this long, and the next waiter is not notified.
+    /// Delete the token and notify the next waiter: RELEASE, and UNDO of a lost round. With a ticket, the round's own
+    /// waiter stays in the queue; otherwise, the waiter leaves the queue. With `keep`, the node keeps the token for
+    /// this long instead of deleting it, and does not notify the next waiter.
     Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns, keep: Option<Duration> },
-    /// Report whether a lock on any of these resources prevents locking this resource in its mode.
+    /// Report whether an existing lock prevents locking at least one of these resources in the mode that the keys of
+    /// the resource name.
     Exists(Arc<[Keys]>),
     /// Report everything that is stored about one resource.
     Inspect(Arc<[Keys]>),
-    /// Report everything that is stored about a semaphore. `semaphore`: its common keys, from
+    /// Report everything that is stored about a semaphore. `semaphore` has the common keys of its permits: see
     /// [`Keys::semaphore`].
     InspectPermits { semaphore: Arc<Keys> },
-    /// Report one page of the lock keys that begin with `prefix`. The cursor of the first page is zero; zero
+    /// Report one page of the lock keys that begin with `prefix`. The cursor of the first page is zero; a zero cursor
     /// in the reply means that there are no more pages.
     List { prefix: Arc<str>, cursor: u64 },
     /// Delete the fence counter of one resource, if the resource is not held and has no waiters.
@@ -151,12 +159,12 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// RELEASE or UNDO for a round whose waiter does not wait any more.
+    /// Creates a RELEASE or UNDO for a round whose waiter does not wait any more.
     pub(crate) fn release(subject: &Arc<Subject>, turns: Turns) -> Self {
         Self::release_queued(subject, None, turns)
     }
 
-    /// RELEASE or UNDO for a round. If there is a ticket, the round's waiter stays in the queue.
+    /// Creates a RELEASE or UNDO for a round. If there is a ticket, the round's waiter stays in the queue.
     pub(crate) fn release_queued(
         subject: &Arc<Subject>,
         ticket: Option<Ticket>,
@@ -166,7 +174,19 @@ impl Request {
         Self::Release { subject: Arc::clone(subject), ticket, turns, keep }
     }
 
-    /// How long a RELEASE keeps the keys; `None` if it deletes them.
+    /// Creates a RELEASE that makes a waiter join the queue. If the resource is free, the node immediately notifies the
+    /// next waiter. No node stores the token of `subject`, so the RELEASE deletes no lock key.
+    pub(crate) fn join(subject: &Arc<Subject>, ticket: Ticket, turns: Turns) -> Self {
+        Self::release_queued(subject, Some(ticket), turns)
+    }
+
+    /// Creates a RELEASE that makes a waiter leave the queue. No node stores the token of `subject`, so the RELEASE
+    /// deletes no lock key.
+    pub(crate) fn leave(subject: &Arc<Subject>, turns: Turns) -> Self {
+        Self::release_queued(subject, None, turns)
+    }
+
+    /// How long the nodes keep the keys after this RELEASE; `None` if it deletes the keys, and for other requests.
     pub(crate) fn keep(&self) -> Option<Duration> {
         if let Self::Release { keep, .. } = self { *keep } else { None }
     }
@@ -176,7 +196,7 @@ impl Request {
         matches!(self, Self::Acquire { .. } | Self::Transfer { .. } | Self::Heal(_))
     }
 
-    /// How large the reply may be.
+    /// The largest size of the reply.
     pub(crate) fn limit(&self) -> Limit {
         match self {
             Self::Inspect(_) | Self::InspectPermits { .. } => INSPECTION,
@@ -185,12 +205,14 @@ impl Request {
         }
     }
 
-    /// Whether the request may be sent a second time if the answer to the first copy was lost. Such a
-    /// request has the same effect if a node applies it twice. `false` for ACQUIRE and TRANSFER, because a
-    /// node must not apply one of them twice (see `Round::could_win_again`); for HEAL, because more HEAL
-    /// requests follow; for FORGET, which would delete a newer counter; for PUBLISH, because listeners must
-    /// not receive a message twice; and for a RELEASE with a ticket, because the waiter may have left the
-    /// queue meanwhile.
+    /// Whether the request may be sent again if the answer was lost. If so, applying the request twice has the same
+    /// effect as applying it once. Returns `false` for:
+    ///
+    /// - ACQUIRE and TRANSFER: a node must not apply the same request twice (see `Round::could_win_again`).
+    /// - HEAL: more HEAL requests follow anyway.
+    /// - FORGET: the second FORGET could delete a newer counter.
+    /// - PUBLISH: listeners must not receive the same message twice.
+    /// - RELEASE with a ticket: the waiter may have left the queue meanwhile.
     pub(crate) fn may_be_repeated(&self) -> bool {
         match self {
             Self::GiveBack(_)
@@ -211,9 +233,8 @@ impl Request {
         }
     }
 
-    /// Returns the request to send when this request is repeated later. A repeated RELEASE has no ticket,
-    /// because the waiter may have left the queue meanwhile, and keeps the keys only for the time that is
-    /// left.
+    /// Returns the request to send when this request is repeated later. A repeated RELEASE has no ticket, because the
+    /// waiter may have left the queue meanwhile. The repeated RELEASE keeps the keys only for the time that is left.
     pub(crate) fn again(self: &Arc<Self>) -> Arc<Self> {
         match &**self {
             Self::Release { subject, turns, .. } => Arc::new(Self::release(subject, *turns)),
@@ -243,8 +264,8 @@ impl Request {
         keys.map_or(0, Keys::slot)
     }
 
-    /// Whether the answer relies on what the node remembers. If so, such an answer from a guarded node must
-    /// not count.
+    /// Whether the answer relies on what the node remembers. If so, the answer of a guarded node does not count,
+    /// because that node may have lost its data.
     pub(crate) fn is_vote(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! The Lua scripts (`scripts/`), and the keys that each script gets. `commands.rs` makes the commands that
-//! run them. An in-memory node does the same in Rust (`memory/entries.rs`); tests compare the two.
+//! The Lua scripts (`scripts/`), and the keys that each script gets. `commands.rs` makes the commands that run the
+//! scripts. An in-memory node does in Rust what the scripts do (`memory/entries.rs`); tests compare the two.
 //!
 //! Keys and values are always passed as parameters, never spliced into the source of a script.
 
@@ -28,12 +28,11 @@ pub(super) enum Key {
     Lock,
     Fence,
     Queue,
-    /// The readers of a resource that is to be locked in shared mode; the lock key for another mode.
+    /// The key of the readers if the resource is to be locked in shared mode; else the lock key.
     Readers,
-    /// The readers of a resource that is to be locked in shared mode or by an upgrade; the lock key for
-    /// another mode.
+    /// The key of the readers if the resource is to be locked in shared mode or by an upgrade; else the lock key.
     FormerReaders,
-    /// The readers, whether the resource is locked in shared mode or not.
+    /// The key of the readers, whatever the mode.
     AnyReaders,
     /// For a permit, its index; for a lock, the same as `Readers`.
     Companion,
@@ -57,12 +56,12 @@ impl Key {
     }
 }
 
-/// Whether connections load a script when they open.
+/// The values of `is_preloaded`: whether each connection loads the script when the connection opens.
 const PRELOADED: bool = true;
 const RARE: bool = false;
 
-/// Defines a static for each script: its name, its file in the directory `scripts`, the keys that it gets
-/// of each resource, and whether it is preloaded.
+/// Defines a static for each script. Each line gives the name of the static, the script's file in the directory
+/// `scripts`, the keys that the script gets for each resource, and whether the script is preloaded.
 macro_rules! scripts {
     ($($name:ident = $file:literal [$($key:ident)*] $is_preloaded:ident;)*) => {
         $(pub(super) static $name: Lazy<Script> = Lazy::new(|| {
@@ -96,8 +95,8 @@ scripts! {
     LIST = "list" [] RARE;
 }
 
-/// The parts that several scripts have in common. A part may contain the markers of parts that follow it
-/// here.
+/// The parts that several scripts have in common. [`Script::new`] inserts them in this order, so a part may contain the
+/// markers of later parts only.
 const PARTS: [(&str, &str); 8] = [
     ("fence", include_str!("scripts/fence.lua")),
     ("pttl", include_str!("scripts/pttl.lua")),
@@ -110,11 +109,12 @@ const PARTS: [(&str, &str); 8] = [
 ];
 
 impl Script {
-    /// Creates a script: inserts the constants, and the files of [`PARTS`] at markers such as `---
-    /// fence.lua`. Markers of functions come after the fast path of a script, because defining a function
-    /// costs time on every call. Comments and indentation are left out to make scripts shorter: connections
-    /// load scripts together with the login, and before a client has logged in, a server accepts no
-    /// argument of more than 16 KiB.
+    /// Creates a script from its source. Inserts the constants, and replaces each marker, such as `--- fence.lua`, with
+    /// that file of [`PARTS`]. In each script, the markers of parts that define functions must come after the fast
+    /// path, because defining a function costs time on every call.
+    ///
+    /// Removes comments and indentation to make the script shorter. The length matters because a connection loads the
+    /// scripts together with the login. Until a client has logged in, a server accepts no argument of more than 16 KiB.
     fn new(source: &str, keys: &'static [Key], is_preloaded: bool) -> Self {
         let insert = |source: String, (name, part): &(&str, &str)| {
             source.replace(&format!("--- {name}.lua\n"), part)
@@ -161,8 +161,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|script| &*script.source)
 }
 
-/// Returns the source, the hash and the parameters of a script that does nothing if `keys` do not exist.
-/// The doctor runs this script to check permissions.
+/// Returns the source, the hash and the parameters of a script that changes nothing if `keys` do not exist. The doctor
+/// runs this script to check permissions.
 pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 6]) {
     let arguments = ["2", &keys.lock, &keys.queue, "x", "0", "0"];
     (&RELEASE.source, &RELEASE.hash, arguments)

@@ -1,7 +1,7 @@
-//! Leases as text, for other processes. Writes and reads such a text.
+//! Writes leases as texts for other processes, and reads these texts.
 //!
-//! A text names its kind and its version, and ends with a checksum, so a text that was cut or changed is refused
-//! with a reason. It contains a token, so it is a secret: no error may contain it. `client/kept.rs` and
+//! A text names its kind and its version, and ends with a checksum. So a text that was cut or changed is refused with a
+//! reason. A text contains a token, so the text is a secret: no error may contain it. `client/kept.rs` and
 //! `lock/claim/handover.rs` define what the texts of each kind contain.
 
 use crate::config::secret::{DETACHED_MARK, KEPT_MARK};
@@ -18,9 +18,9 @@ static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// The kinds of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextKind {
-    /// A text from `quorlock acquire`: any number of processes share the lease.
+    /// A text from `quorlock acquire`: any number of processes can share the lease.
     Kept,
-    /// A text from `Contents::detach`: one adopter takes over the lease.
+    /// A text from `Lease::detach`: one adopter takes over the lease.
     Detached,
 }
 
@@ -52,7 +52,7 @@ impl TextKind {
         })
     }
 
-    /// The error for a text that is of neither kind. `self` is the kind that is expected.
+    /// The error for a text of neither kind. `self` is the expected kind.
     fn unknown(self) -> Error {
         Error::config(match self {
             Self::Kept => "this is no lease text: give exactly what the acquire has returned",
@@ -66,7 +66,7 @@ pub(crate) fn checksum(text: &str) -> u32 {
     CRC.checksum(text.as_bytes())
 }
 
-/// Returns a lease as text, which consists of letters, digits, `-` and `:` only.
+/// Writes a lease as a text of only letters, digits, `-` and `:`.
 pub(crate) fn write(kind: TextKind, lease: &impl Serialize) -> String {
     let json = serde_json::to_vec(lease).expect("it contains only values that JSON can represent");
     let hex: String = json.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -74,13 +74,13 @@ pub(crate) fn write(kind: TextKind, lease: &impl Serialize) -> String {
     format!("{}{VERSION}{hex}{checksum:0CHECKSUM$x}", kind.mark())
 }
 
-/// The error for a text that quorlock cannot have written, whatever its checksum says.
+/// The error for a text that was cut or changed, or whose contents are impossible.
 pub(crate) fn damaged() -> Error {
     Error::config("the lease text is damaged: it is not complete, or was changed")
 }
 
-/// Reads a text of this kind. Errors do not contain the text. The contents of the returned lease may still
-/// be impossible; the caller must then fail with [`damaged`].
+/// Reads a text of this kind. Errors do not contain the text. The caller must check the contents of the returned lease,
+/// and must fail with [`damaged`] if the contents are impossible.
 pub(crate) fn read<L: DeserializeOwned>(kind: TextKind, text: &str) -> Result<L> {
     let text = text.trim();
     let Some(rest) = text.strip_prefix(kind.mark()) else {

@@ -1,15 +1,15 @@
-//! The token of a round, which is the value of the lock key: 40 random hexadecimal digits and, if the
-//! holder has a name, `;` and the name.
+//! The token of a round. While a lease holds a resource exclusively, the token of its round is the value of the lock
+//! key. A token consists of 40 random hexadecimal digits and, if the holder has a name, of `;` and the name.
 //!
-//! The digits are a secret, since anyone who has the whole token can release the lock: only the first 8
-//! are ever shown. The name is not a secret, and anybody who can write to the nodes can forge it. The
-//! protocol only compares whole tokens. `lock` creates tokens; `parse.rs` reads those that nodes report.
+//! The digits are a secret, because anyone who has the whole token can release the lock. Only the first 8 digits are
+//! ever shown. The name is not a secret, and anyone who can write to the nodes can forge a name. The protocol only
+//! compares whole tokens. `lock` creates tokens; `parse.rs` reads those that nodes report.
 
 use crate::config::holder::{self, MAX_HOLDER};
 use crate::error::Result;
 use crate::error::printable::is_printable;
 use crate::runtime::random::{TOKEN_BYTES, random_token};
-use quorlock_protocol::node::entry::Value;
+use quorlock_protocol::node::entry::LockValue;
 use std::fmt;
 
 /// The number of random digits.
@@ -19,9 +19,9 @@ const SHOWN: usize = 8;
 /// The length of the longest token of quorlock, in bytes.
 pub(crate) const MAX_TOKEN: usize = DIGITS + 1 + MAX_HOLDER;
 
-/// The value of the lock key of a resource with readers. It is not a token, so to other programs and
-/// earlier versions, the lock has an unknown holder. No other program may store this value: readers would
-/// join its lock.
+/// The value of the lock key while readers hold the resource. This value is not a token, so other programs and earlier
+/// versions of quorlock see a lock with an unknown holder. No other program may store this value, because readers would
+/// then join that program's lock.
 pub(crate) const MARKER: &str = "quorlock:shared";
 
 /// The value of a lock key. Its `Debug` text hides the secret part.
@@ -48,8 +48,8 @@ impl Token {
         &self.0
     }
 
-    /// The name in the token, empty if there is none; `None` if another program stored this value. The name
-    /// may be invalid, because another program may have stored a token, too.
+    /// The name in the token, empty if the token has no name; `None` if this value does not have the form of a token of
+    /// quorlock. The name may be invalid, because another program may have stored a value in the form of a token.
     fn name(&self) -> Option<&str> {
         let (digits, rest) = self.0.split_at_checked(DIGITS)?;
         let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -57,12 +57,13 @@ impl Token {
         is_own.then(|| rest.strip_prefix(';').unwrap_or_default())
     }
 
-    /// The name of the holder; `None` if the token has none, or one that must not be shown.
+    /// The name of the holder; `None` if the token has no name, or a name that must not be shown.
     pub(crate) fn holder(&self) -> Option<&str> {
         self.name().filter(|name| !name.is_empty() && holder::is_valid(name))
     }
 
-    /// Whether this has the form of a token of quorlock. If not, another program stored this value.
+    /// Whether this value has the form of a token of quorlock. If not, the value is the [`MARKER`], or another program
+    /// stored it.
     pub(crate) fn is_own(&self) -> bool {
         self.name().is_some()
     }
@@ -72,7 +73,7 @@ impl Token {
         self.name().is_some_and(holder::is_valid)
     }
 
-    /// Whether this is the marker of a resource with readers.
+    /// Whether this value is the marker of a resource that readers hold.
     pub(crate) fn is_marker(&self) -> bool {
         self.0 == MARKER
     }
@@ -84,7 +85,7 @@ impl Token {
     }
 }
 
-impl Value for Token {
+impl LockValue for Token {
     fn readers() -> Self {
         MARKER.into()
     }

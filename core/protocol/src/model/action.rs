@@ -29,7 +29,7 @@ pub(super) enum Action {
     Request(usize, usize),
     /// The next request of a client reaches a node. The node is paused after it reads its clock and before it writes.
     Pause(usize, usize),
-    /// A node refuses the next request of a client, an ACQUIRE, because of its queue.
+    /// A node refuses the next request of a client, an ACQUIRE, because of the node's queue.
     Refuse(usize, usize),
     /// The next reply of a node reaches a client.
     Reply(usize, usize),
@@ -37,7 +37,7 @@ pub(super) enum Action {
     Again(usize, usize),
     /// The next request on a replaced connection that is still open reaches a node.
     Old(usize, usize),
-    /// The next request of a broken connection reaches a node.
+    /// The next request that was sent on a connection that has since broken reaches a node.
     Late(usize, usize),
     /// A client gives up on a request.
     TimeOut(usize, usize, Awaited),
@@ -46,7 +46,7 @@ pub(super) enum Action {
     Replace(usize, usize),
     /// A connection breaks. `true`: the requests sent on it arrive late; `false`: they are lost.
     Break(usize, usize, bool),
-    /// A node restarts; `true` if it forgets everything.
+    /// A node restarts; `true` if the node forgets everything.
     Restart(usize, bool),
     /// A client learns of a restart and reconnects.
     Reconnect(usize, usize),

@@ -1,5 +1,5 @@
-//! A client of the model: turns steps into method calls on its claims, and carries out their commands, as the driver
-//! does.
+//! A client of the model. It turns steps into method calls on its claims. It carries out the commands that the claims
+//! return, as the driver does.
 
 use super::action::Awaited;
 use super::owned::{Decided, Extending, Owned, Raise};
@@ -10,7 +10,7 @@ use crate::node::readers::LockMode;
 use crate::{Answer, Commands, Event, Extended, Healed, NodeSet, Origin, Outcome, Round, Vote};
 
 impl World {
-    /// Begins a round. If there is an offer, the client is an adopter.
+    /// Begins a round. If there is an offer, the client tries to adopt the offered lease.
     pub(super) fn start(&mut self, scope: &Scope, number: usize, offer: Option<Offer>) {
         self.clients[number].rounds_left -= 1;
         let silent = offer.map_or(NodeSet::EMPTY, |offer| offer.silent);
@@ -19,7 +19,7 @@ impl World {
         self.begin_round(scope, number, (giver, origin), self.modes[number], silent);
     }
 
-    /// Begins a round of a new token in this mode. The nodes in `silent` may not vote.
+    /// Begins a round of a new token in this mode. The nodes in `silent` get no request; their vote is `Refused`.
     fn begin_round(
         &mut self,
         scope: &Scope,
@@ -73,10 +73,12 @@ impl World {
         let Some(held) = client.held_mut() else { return };
         let token = held.token;
         if held.mode != LockMode::Shared {
-            held.mode = LockMode::Shared;
-            self.send_all(number, &Request::Downgrade { token });
-        } else if held.claim.begin_upgrade(now, TERM.patience()) {
-            // Answers to EXTEND no longer count.
+            if held.claim.downgrade(now, token).is_ok() {
+                held.mode = LockMode::Shared;
+                self.send_all(number, &Request::Downgrade { token });
+            }
+        } else if held.claim.begin_upgrade(now, TERM.patience()).is_ok() {
+            // Answers to an earlier EXTEND no longer count.
             held.extending = None;
             held.upgrades.push(last_token + 1);
             let origin = (Some(token), Origin::Upgraded);
@@ -97,7 +99,7 @@ impl World {
                 self.wrong = Some("a detached lease is released where adopters need it");
             }
         }
-        // A request on a broken connection is lost. An undo or release is not: it is delivered after the
+        // A request on a broken connection is lost, except an undo or a release, which is delivered after the
         // reconnect.
         if !link.broken || matches!(request, Request::Release { .. }) {
             link.up.push(request);
@@ -112,7 +114,7 @@ impl World {
         self.send_to(number, Self::quorum().all(), request);
     }
 
-    /// The requests to a node that a client waits for, oldest first.
+    /// The requests to a node whose answers a client waits for, oldest first.
     pub(super) fn awaited(&self, number: usize, node: usize) -> Vec<Awaited> {
         let client = &self.clients[number];
         let mut awaited = Vec::new();
@@ -131,7 +133,7 @@ impl World {
         awaited
     }
 
-    /// The requests to a node that a client waits for and whose deadline has not passed.
+    /// The requests to a node whose answers a client waits for and whose deadline has not passed.
     pub(super) fn timely(&self, number: usize, node: usize) -> Vec<Awaited> {
         let client = &self.clients[number];
         let is_late = |awaited: &Awaited| match *awaited {
@@ -171,7 +173,7 @@ impl World {
         self.give_up(number, node, awaited);
     }
 
-    /// Gives up on this request: its answer will not arrive, or not in time.
+    /// Gives up on this request, because its answer will not arrive, or will not arrive in time.
     pub(super) fn give_up(&mut self, number: usize, node: usize, awaited: Awaited) {
         match awaited {
             Awaited::Vote(token) => self.vote(number, node, token, Vote::Unknown, false),
@@ -238,22 +240,20 @@ impl World {
                 let is_late = owned.healing_late[node] > 0;
                 let pending = if is_late { &mut owned.healing_late } else { &mut owned.healing };
                 pending[node] -= 1;
-                // A node that answers after the deadline is not counted.
+                // An answer after the deadline does not count.
                 self.healed(number, node, token, Some(healed).filter(|_| !is_late), false);
             }
             Reply::Extended(_, done) => {
                 let client = &self.clients[number];
-                let Some(began) = client.extending().map(|extending| extending.began) else {
-                    return;
-                };
+                let Some(extending) = client.extending() else { return };
                 let answer = if done { Answer::Yes } else { Answer::No };
-                let counts = client.links[node].counts(began);
+                let counts = client.links[node].counts(extending.extension.sent());
                 self.extended(number, node, if counts { answer } else { answer.uncounted() });
             }
         }
     }
 
-    /// Handles a node's vote, or its answer after the deadline.
+    /// Handles a node's vote, which may arrive before or after the deadline.
     fn vote(&mut self, number: usize, node: usize, token: Token, vote: Vote, in_order: bool) {
         let Some(owned) = self.clients[number].owned_mut(token) else { return };
         let event = match owned.votes[node] {
@@ -263,7 +263,7 @@ impl World {
                 Event::Late { node, vote }
             }
         };
-        // A late vote changes nothing in a round that is not decided.
+        // A late vote changes nothing in an undecided round.
         if owned.votes[node].is_none() || owned.decided.is_some() {
             owned.votes[node] = Some(vote);
         }
@@ -271,9 +271,9 @@ impl World {
         self.tidy(number);
     }
 
-    /// Handles a node's report that it does not know the script of this request. The client sends the request again,
-    /// after the requests that it has sent in the meantime. It does not send an ACQUIRE again whose deadline has
-    /// passed.
+    /// Handles the report of a node that does not know the script of this request. The client sends the request again,
+    /// after the other requests that it has sent in the meantime. The client does not send an ACQUIRE again after the
+    /// deadline of the ACQUIRE.
     pub(super) fn send_again(&mut self, number: usize, node: usize, request: Request) {
         if self.clients[number].crashed {
             return;
@@ -321,7 +321,8 @@ impl World {
         self.end_upgrade(number, token);
     }
 
-    /// If the lease of a failed upgrade was released or upgraded, tells the claim of that upgrade.
+    /// If this is a failed upgrade and nobody can use its shared lease any more (`Claim::is_deleted`), tells the claim
+    /// of the upgrade.
     fn end_giver(&mut self, number: usize, token: Token) {
         let client = &mut self.clients[number];
         let is_deleted = |owned: &Owned| {
@@ -346,7 +347,8 @@ impl World {
             self.send_to(number, nodes, &Request::Raise { token, mode, fence });
         }
         let release = Request::Release { token, giver: None, mode, is_undo };
-        // The order matters: after RELEASE of an upgrade, nothing gives its keys back to the lease.
+        // The order matters: after a node has applied the RELEASE of an upgrade, no GIVE BACK can return the upgrade's
+        // key to the lease.
         for (upgrade, node) in commands.release_upgrades {
             self.send(number, node, Request::release(upgrade, LockMode::Upgraded));
             self.send(number, node, release.clone());
@@ -362,7 +364,7 @@ impl World {
         self.give_back(number, token, commands.give_back);
     }
 
-    /// Sends GIVE BACK to these nodes. If this is a failed upgrade, its shared lease waits for the answers.
+    /// Sends GIVE BACK to these nodes. If the claim is a failed upgrade, its shared lease waits for the answers.
     fn give_back(&mut self, number: usize, token: Token, nodes: NodeSet) {
         let client = &mut self.clients[number];
         let Some(owned) = client.owned_mut(token) else { return };
@@ -370,7 +372,7 @@ impl World {
         let is_upgrade = owned.claim.origin() == Origin::Upgraded;
         // An earlier GIVE BACK that is still under way is answered together with this one.
         let waiting = owned.giving_back;
-        let new: NodeSet = nodes.iter().filter(|node| !waiting.contains(*node)).collect();
+        let new: NodeSet = nodes.without(waiting);
         let upgraded = giver.filter(|_| is_upgrade);
         if let Some(held) = upgraded.and_then(|giver| client.owned_mut(giver)) {
             let commands = held.claim.gives_back(&token, new);
@@ -385,8 +387,8 @@ impl World {
         self.send_to(number, nodes, &Request::Release { token, giver, mode, is_undo: true });
     }
 
-    /// Ends an upgrade if it is decided and no GIVE BACK of it is under way. Then sends RELEASE if the lease was
-    /// released during the upgrade.
+    /// Ends an upgrade that is decided and whose GIVE BACKs are all answered or given up. Afterwards, sends RELEASE if
+    /// the lease was released during the upgrade.
     fn end_upgrade(&mut self, number: usize, upgrade: Token) {
         let now = self.now(number);
         let client = &mut self.clients[number];
@@ -416,9 +418,14 @@ impl World {
         }
         owned.last_token = last_token;
         if owned.claim.origin() == Origin::Upgraded {
-            let held = giver.and_then(|giver| client.owned_mut(giver));
-            if !held.is_some_and(|held| held.claim.upgraded(now)) {
-                return self.refuse(number, token);
+            let mut upgrade = owned.claim.clone();
+            let Some(held) = giver.and_then(|giver| client.owned_mut(giver)) else { return };
+            let upgraded = held.claim.upgraded(now, &mut upgrade);
+            let Some(owned) = client.owned_mut(token) else { return };
+            owned.claim = upgrade;
+            if let Err(commands) = upgraded {
+                owned.decided = Some(Decided::Refused);
+                return self.carry_out(number, token, commands);
             }
         }
         self.fence_granted(mode, fence);
@@ -437,23 +444,12 @@ impl World {
         }
     }
 
-    /// Gives up an upgrade whose round was won, because the shared lease has ended in the meantime.
-    fn refuse(&mut self, number: usize, token: Token) {
-        let now = self.now(number);
-        let Some(owned) = self.clients[number].owned_mut(token) else { return };
-        owned.decided = Some(Decided::Refused);
-        let commands = owned.claim.refuse(now);
-        self.carry_out(number, token, commands);
-    }
-
     pub(super) fn extend(&mut self, scope: &Scope, client: usize) {
         let now = self.now(client);
         let Client { claims, extensions_left, .. } = &mut self.clients[client];
         let Some(held) = claims.iter_mut().find(|owned| owned.is_held()) else { return };
         let patience = TERM.patience();
-        let Some((extension, _)) = held.claim.extend(now, scope.extension, patience) else {
-            return;
-        };
+        let Some(extension) = held.claim.extend(now, scope.extension, patience) else { return };
         *extensions_left -= 1;
         let number = *extensions_left;
         let Owned { token, mode, .. } = *held;
@@ -462,7 +458,6 @@ impl World {
         held.extending = Some(Extending {
             number,
             extension,
-            began: now,
             is_confirmed: false,
             is_overtaken: held.is_overtaken,
             answers: [None; NODES],
@@ -563,7 +558,7 @@ impl World {
         self.tidy(number);
     }
 
-    /// Drops data that no longer matters, so that states that differ only in this data become the same.
+    /// Drops data that no longer matters. States that differ only in such data become equal.
     fn tidy(&mut self, number: usize) {
         let client = &mut self.clients[number];
         for owned in client.claims.iter_mut().filter(|owned| owned.decided.is_some()) {

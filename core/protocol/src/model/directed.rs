@@ -1,11 +1,11 @@
-//! A single sequence of steps that is longer than those that the quick searches reach.
+//! A single sequence of steps, longer than any sequence that the quick searches reach.
 
 use super::action::Action::{self, *};
 use super::scopes::scopes;
 use stateright::Model;
 
-/// Client 1 has a slow round, and a node that granted it restarts and forgets the grant. Client 0 repairs
-/// its own lease on that node and extends it, while the slow round is about to win a majority.
+/// The round of client 1 is slow. A node that granted this round restarts and forgets the grant. Client 0 then repairs
+/// its own lease on that node and extends the lease, while client 1 is about to win a majority.
 #[test]
 fn a_node_that_may_have_forgotten_a_grant_does_not_confirm_a_lease() {
     let scope = scopes(true).into_iter().find(|scope| scope.name.starts_with("healing"));

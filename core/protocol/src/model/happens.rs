@@ -28,7 +28,7 @@ pub(super) const HEALED: Happens = ("a node is repaired", |_, world| {
     requested(world, |request| matches!(request, Request::Heal { .. }))
 });
 pub(super) const OVERTAKEN: Happens = ("a request arrives late", |_, world| world.overtaken);
-/// Whether this request is an ACQUIRE of a round that was decided as `how`, and whose token the client no longer holds.
+/// Whether this request is an ACQUIRE of a round that was decided as `how`, and whose lease the client does not hold.
 fn is_overtaken(client: &Client, request: Option<&Request>, how: Decided) -> bool {
     let Some(Request::Acquire { token, .. }) = request else { return false };
     client.owned(*token).is_some_and(|owned| !owned.is_held() && owned.decided == Some(how))
@@ -102,8 +102,8 @@ pub(super) const RELEASED_BESIDE: Happens =
             tokens.len() == 2 && tokens.contains(token)
         }) && world.valid().next().is_some()
     });
-/// Whether the next request on some connection is a HEAL of a reader on a node where others hold the resource: readers,
-/// or a writer if `is_read` is `false`.
+/// Whether the next request on some connection is a reader's HEAL to a node where others hold the resource: other
+/// readers if `is_read` is `true`, else a writer.
 fn heal_meets_others(world: &World, is_read: bool) -> bool {
     let mut links = world.clients.iter().flat_map(|client| client.links.iter().enumerate());
     links.any(|(node, link)| {

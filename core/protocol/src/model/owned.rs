@@ -15,9 +15,9 @@ pub(super) struct Owned {
     /// When the round began.
     pub(super) began: Moment,
     pub(super) decided: Option<Decided>,
-    /// `None` while the vote is pending.
+    /// The vote of each node; `None` while the vote is pending.
     pub(super) votes: [Option<Vote>; NODES],
-    /// Whether the vote of each node is still pending after its deadline.
+    /// For each node, whether its vote is still pending after the node's deadline.
     pub(super) late: [bool; NODES],
     /// The state of RAISE on each node.
     pub(super) raises: [Raise; NODES],
@@ -30,12 +30,13 @@ pub(super) struct Owned {
     pub(super) giving_back: NodeSet,
     /// Nodes whose answer to RELEASE is pending, if the lease was released.
     pub(super) releasing: NodeSet,
-    /// The tokens of all upgrades of the lease that were begun. On a node where such a token has the key, that key
-    /// keeps other clients out for the lease.
+    /// The tokens of all upgrades of the lease that have begun. If a node stores such a token, the token keeps other
+    /// clients out on behalf of the lease.
     pub(super) upgrades: Vec<Token>,
-    /// The token of the last round that had begun when the lease was won.
+    /// The newest token when the lease was won. Rounds that begin later have larger tokens.
     pub(super) last_token: Token,
-    /// Whether a round that began after the lease was won has been won too.
+    /// Whether another client has won a conflicting round while this lease was valid. Counts only rounds that began
+    /// after this lease was won.
     pub(super) is_overtaken: bool,
     /// Whether the lease was invalid in an earlier state.
     pub(super) was_over: bool,
@@ -63,11 +64,10 @@ pub(super) enum Raise {
 pub(super) struct Extending {
     pub(super) number: u8,
     pub(super) extension: Extension,
-    pub(super) began: Moment,
     pub(super) is_confirmed: bool,
     /// Whether another client had won the resource before the extension was sent.
     pub(super) is_overtaken: bool,
-    /// `None` while the answer is pending.
+    /// The answer of each node; `None` while the answer is pending.
     pub(super) answers: [Option<Answer>; NODES],
 }
 
@@ -83,7 +83,7 @@ impl Owned {
             token,
             giver,
             mode,
-            claim: Claim::new(quorum, origin, now, term, None),
+            claim: Claim::new(token, quorum, origin, now, term, None),
             began: now,
             decided: None,
             votes: [None; NODES],
@@ -101,24 +101,24 @@ impl Owned {
         }
     }
 
-    /// Whether the client has the lease, valid or not.
+    /// Whether the client holds the lease, valid or not.
     pub(super) fn is_held(&self) -> bool {
         self.decided == Some(Decided::Won) && !self.claim.lease().is_released()
     }
 
-    /// Whether the lease was released, but its RELEASE is not sent yet, or not answered by all nodes.
+    /// Whether the lease was released, but RELEASE has not been sent yet, or not all nodes have answered RELEASE.
     pub(super) fn is_releasing(&self) -> bool {
         self.decided == Some(Decided::Won)
             && self.claim.lease().is_released()
             && !self.claim.is_over()
     }
 
-    /// Whether the round was lost, or never became a lease for another reason.
+    /// Whether the round is decided and did not become a lease.
     pub(super) fn is_undone(&self) -> bool {
         self.decided.is_some_and(|decided| decided != Decided::Won)
     }
 
-    /// Whether all nodes have voted, or their deadlines have passed. Then nodes that lack the key can be repaired.
+    /// Whether each node has voted or missed its deadline. From then on, nodes that lack the key can be repaired.
     pub(super) fn is_complete(&self) -> bool {
         self.votes.iter().all(Option::is_some)
     }

@@ -108,7 +108,7 @@ impl World {
         (0..NODES).flat_map(|node| self.tokens_on(node)).all(held)
     }
 
-    /// Whether a majority of the nodes has, for each valid lease, its token or the token of one of its upgrades.
+    /// Whether, for each valid lease, a majority of the nodes stores the token of the lease or of one of its upgrades.
     fn is_kept(&self) -> bool {
         self.valid().all(|held| {
             let keeps_out = |token: &Token| *token == held.token || held.upgrades.contains(token);
@@ -117,8 +117,7 @@ impl World {
         })
     }
 
-    /// Whether a client without contention can win the lock with any majority of nodes once all keys
-    /// have expired.
+    /// Whether a client without contention can win the lock with any majority of nodes after all keys have expired.
     fn can_be_won_later(&self) -> bool {
         let mut later = self.clone();
         later.tick += LONG;
@@ -128,8 +127,8 @@ impl World {
         (0..=NODES).map(all_but).all(|up| later.clone().win(up))
     }
 
-    /// Runs a round that only the nodes in `up` answer. Returns whether it is won with a larger fence than
-    /// all leases before.
+    /// Runs a round that only the nodes in `up` answer. Returns whether the round is won with a fence larger than the
+    /// fences of all leases so far.
     fn win(mut self, up: NodeSet) -> bool {
         let now = Moment::from_origin(TERM.ttl);
         let mut round = Round::new(Self::quorum(), now, TERM);

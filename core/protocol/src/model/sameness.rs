@@ -1,8 +1,8 @@
 //! Symmetry reduction: states that differ only in the numbering of their nodes count as the same.
 //!
-//! The search compares states by this hash, so it would not see a difference that the hash leaves out.
-//! Protocol types with per-node state, such as `Round` and `Extension`, are hashed by their inputs instead,
-//! which determine their state: [`Owned`] and [`Extending`] store those inputs node by node.
+//! The search compares states by a hash, so the hash must include every difference that matters. Protocol types with
+//! per-node state, such as `Round` and `Extension`, are not hashed. Their inputs determine their state, so the inputs
+//! are hashed instead: [`Owned`] and [`Extending`] store these inputs node by node.
 
 use super::owned::{Extending, Owned};
 use super::scopes::scopes;
@@ -28,7 +28,8 @@ impl Hash for World {
 }
 
 impl World {
-    /// Everything about one node: its own state, the clients' views of it and the messages in flight.
+    /// Returns a hash of everything about one node: its own state, the clients' views of the node, and its messages in
+    /// flight.
     fn digest(&self, node: usize) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.node_rates[node], self.node_clocks[node], &self.nodes[node]).hash(&mut hasher);
@@ -46,7 +47,7 @@ impl Client {
         for owned in &self.claims {
             owned.hash_node(node, hasher);
             if owned.is_held() && (self.changes_left > 0 || owned.claim.lease().is_upgrading()) {
-                // If the lease is lost during an upgrade, its keys are deleted on these nodes.
+                // If the lease is lost during an upgrade, its keys are deleted on the nodes in `holders`.
                 owned.claim.holders().contains(node).hash(hasher);
             }
         }
@@ -92,9 +93,8 @@ impl Owned {
         (claim.lease(), self.is_complete(), self.last_token).hash(hasher);
         (self.is_overtaken, self.was_over).hash(hasher);
         let Some(extending) = &self.extending else { return };
-        let Extending { number, extension, began, is_confirmed, is_overtaken, answers: _ } =
-            extending;
-        (number, extension.term().ttl, began, is_confirmed, is_overtaken).hash(hasher);
+        let Extending { number, extension, is_confirmed, is_overtaken, answers: _ } = extending;
+        (number, extension.term().ttl, extension.sent(), is_confirmed, is_overtaken).hash(hasher);
     }
 }
 

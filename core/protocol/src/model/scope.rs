@@ -12,7 +12,7 @@ pub(super) type Happens = (&'static str, fn(&Scope, &World) -> bool);
 #[derive(Clone)]
 pub(super) struct Scope {
     pub(super) name: &'static str,
-    /// The steps that have been taken at the start of the search.
+    /// The steps that are taken before the search begins.
     pub(super) begins: &'static [Action],
     /// The number of rounds that each client may begin.
     pub(super) rounds: &'static [u8],
@@ -35,7 +35,7 @@ pub(super) struct Scope {
     pub(super) faults: Faults,
     /// Whether the restart guard is on.
     pub(super) guard: bool,
-    /// The rates of the clients' and the nodes' clocks; the search tries each element.
+    /// The combinations of clock rates of the clients and of the nodes that the search tries.
     pub(super) clocks: &'static [Rates],
     /// The error of each client's proposals, in microseconds; positive if they are ahead of the true time.
     pub(super) wall_clocks: [i64; 3],
@@ -43,7 +43,8 @@ pub(super) struct Scope {
     pub(super) wall_tick: u64,
     /// The error of each node's wall clock, in microseconds; positive if it is ahead of the true time.
     pub(super) node_clocks: [i64; NODES],
-    /// The microseconds by which each node's counter is ahead of its wall clock; 0 for no counter.
+    /// The microseconds by which each node's initial fence counter is ahead of its wall clock; 0 if the node has no
+    /// counter.
     pub(super) counters: [u64; NODES],
     pub(super) check: Check,
     pub(super) happens: Vec<Happens>,

@@ -14,16 +14,16 @@ use super::settings::{
 const BEHIND: i64 = i64::MIN / 2;
 /// The error of a clock that is far ahead, in microseconds: more than the ttl plus `FENCE_MEMORY`.
 const AHEAD: i64 = 100_000_000;
-/// The error of a proposal that is ahead but within `FENCE_WINDOW`, in microseconds: nodes accept it.
+/// The error of a proposal that is ahead but within `FENCE_WINDOW`, in microseconds: nodes accept such a proposal.
 const NEAR: i64 = 1_500_000;
-/// The errors of the nodes' clocks: one clock is so far ahead that its node rejects every proposal that the others
+/// The errors of the nodes' clocks. One clock is so far ahead that its node rejects every proposal that the other nodes
 /// accept.
 const SKEWED: [i64; NODES] = [AHEAD, 0, 0];
 
-/// The first client holds a lease, which two nodes have granted. Its ACQUIRE is under way to the third.
+/// The first client holds a lease, which two nodes have granted. The ACQUIRE is still under way to the third node.
 const HELD: &[Action] = &[Start(0), Request(0, 0), Reply(0, 0), Request(0, 1), Reply(0, 1)];
 
-/// As [`HELD`], and a tick later, two nodes have granted the ACQUIRE of the second client.
+/// Continues [`HELD`]: a tick later, two nodes have granted the ACQUIRE of the second client.
 const JOINED: &[Action] = &[
     Start(0),
     Request(0, 0),
@@ -38,7 +38,7 @@ const JOINED: &[Action] = &[
     Reply(1, 2),
 ];
 
-/// As [`HELD`], and the lease has been extended by two nodes.
+/// Continues [`HELD`]: two nodes have extended the lease.
 const EXTENDED: &[Action] = &[
     Start(0),
     Request(0, 0),
@@ -52,7 +52,8 @@ const EXTENDED: &[Action] = &[
     Reply(0, 1),
 ];
 
-/// As [`HELD`], and an upgrade of the lease has been given up. Its TRANSFER is stuck on a replaced connection to one node.
+/// Continues [`HELD`]: the client has begun and cancelled an upgrade of the lease. The TRANSFER to one node is stuck on
+/// a replaced connection.
 const STUCK: &[Action] = &[
     Start(0),
     Request(0, 0),
@@ -64,8 +65,8 @@ const STUCK: &[Action] = &[
     Cancel(0),
 ];
 
-/// As [`HELD`], and one of the two nodes has restarted empty. All clients have noticed the restart. A tick later, the
-/// ACQUIRE of the second client has reached both nodes, and the vote of the node that did not restart has arrived.
+/// Continues [`HELD`]: one of the two nodes has restarted empty. All clients have noticed the restart. A tick later,
+/// the ACQUIRE of the second client has reached both nodes, and the vote of the node that did not restart has arrived.
 const EMPTIED: &[Action] = &[
     Start(0),
     Request(0, 0),
@@ -83,7 +84,7 @@ const EMPTIED: &[Action] = &[
     Reply(1, 1),
 ];
 
-/// As [`HELD`], and one of the two nodes has restarted empty. The third client has won the vote of that node and the
+/// Continues [`HELD`]: one of the two nodes has restarted empty. The third client has won the vote of that node and the
 /// vote of the third node.
 const TAKEN: &[Action] = &[
     Start(0),
@@ -142,7 +143,7 @@ impl Scope {
     }
 }
 
-/// Returns all searches, the quicker ones first. With `deep`, they go further and take several times as
+/// Returns all searches, the quicker ones first. If `deep` is `true`, the searches go further and take several times as
 /// long.
 pub(super) fn scopes(deep: bool) -> Vec<Scope> {
     let further = u8::from(deep);

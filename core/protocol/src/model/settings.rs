@@ -12,7 +12,7 @@ pub(super) const NODES: usize = 3;
 /// The time to live: three ticks, one of which is the allowance for drift.
 pub(super) const TERM: Term = Term { ttl: Duration::from_secs(3), drift_factor: 1.0 / 3.0 };
 
-/// The term of extensions that last for twice as long as the lease before.
+/// The term of extensions that make a lease last twice as long as [`TERM`].
 pub(super) const LONG_TERM: Term = Term { ttl: Duration::from_secs(6), drift_factor: 1.0 / 3.0 };
 
 /// The initial true time, in microseconds since the Unix epoch.
@@ -20,8 +20,8 @@ pub(super) const EPOCH: u64 = 1_000_000_000_000;
 
 /// A short tick of the wall clocks, in microseconds: short enough for nodes to accept every proposal.
 pub(super) const SHORT_TICK: u64 = 500_000;
-/// A long tick of the wall clocks, in microseconds: a node forgets a counter after two ticks, while a lock may still be
-/// held. In reality no lock outlives its counter, so the model checks the harder case.
+/// A long tick of the wall clocks, in microseconds. A node forgets a counter after two ticks, while a lock may still be
+/// held. In reality, no lock outlives its counter, so the model checks a harder case.
 pub(super) const LONG_TICK: u64 = 35_000_000;
 
 /// The property that a search checks in addition to those that every search checks.
@@ -29,10 +29,11 @@ pub(super) const LONG_TICK: u64 = 35_000_000;
 pub(super) enum Check {
     /// At most one lease is valid at a time, and each lease has a larger fence than all leases before it.
     Exclusion,
-    /// No two leases have the same fence, however wrong clocks are.
+    /// No two leases have the same fence, no matter how wrong the clocks are.
     Uniqueness,
-    /// No additional property: if nodes forget without a guard, leases can overlap. Like every search, this one checks
-    /// that no extension is confirmed if it was sent after another client had won the resource.
+    /// No additional property, because leases can overlap if nodes forget without a guard. The property that matters
+    /// here is one that every search checks: no extension is confirmed if it was sent after another client had won the
+    /// resource.
     Truth,
 }
 
@@ -61,12 +62,12 @@ pub(super) struct Faults {
     pub(super) pauses: u8,
 }
 
-/// The milliseconds that pass in a tick by each client's clock and by each node's.
+/// The milliseconds that pass in a tick, by each client's clock and by each node's clock.
 pub(super) type Rates = ([u64; 3], [u64; NODES]);
 
 const ORDINARY: u64 = 1000;
-/// The fastest rate that the drift factor allows. A lease requested at tick t is valid by an ordinary
-/// clock until tick t + 2. A node with this clock expires the key at the same moment.
+/// The fastest rate that the drift factor allows. A lease requested at tick t is valid by an ordinary clock until tick
+/// t + 2. A node whose clock has the rate `FAST` expires the key at the same moment.
 const FAST: u64 = 1500;
 
 /// All nodes expire keys as early as the drift factor allows.

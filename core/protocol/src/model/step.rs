@@ -291,10 +291,10 @@ impl World {
         {}
     }
 
-    /// Performs such steps on one link. Returns whether there were any.
+    /// Performs the steps on one link whose timing makes no difference. Returns whether there were any.
     fn settle_link(&mut self, number: usize, node: usize) -> bool {
         let mut has_changed = false;
-        // Drop releases of tokens that are not on the node and cannot arrive there any more.
+        // Drop each RELEASE whose token is not on the node and cannot arrive there any more.
         while let Some(&Request::Release { token, .. }) =
             self.clients[number].links[node].up.first()
         {
@@ -309,8 +309,8 @@ impl World {
             self.deleted(number, node, token);
             has_changed = true;
         }
-        // Deliver refusals in rounds that are already lost, answers after their deadline, and answers to HEAL after the
-        // release. Delivery of such an answer at another time could at most add another RELEASE.
+        // Deliver at once: refusals in lost rounds, answers after their deadline, and answers to HEAL after the
+        // release. If such an answer were delivered later, the only effect could be another RELEASE.
         while let Some(reply) = self.clients[number].links[node].down.first() {
             let owned = |token: Token| self.clients[number].owned(token);
             let changes_nothing = match reply {
@@ -346,7 +346,8 @@ impl World {
         self.hear_of_the_end(number, node);
     }
 
-    /// Replaces the connection. The old one stays open; undos and releases are sent on both.
+    /// Replaces the connection. The old connection stays open. Undos and releases in flight are sent again on the new
+    /// one.
     fn replace(&mut self, number: usize, node: usize) {
         self.left.replacements -= 1;
         let link = &mut self.clients[number].links[node];
@@ -361,8 +362,8 @@ impl World {
         }
     }
 
-    /// Breaks the connections. Requests in flight arrive late if `late` is `true` and are lost otherwise. Undos and
-    /// releases are sent again.
+    /// Breaks the connections between a client and a node. Requests in flight arrive late if `late` is `true`;
+    /// otherwise, they are lost. Undos and releases are sent again.
     fn cut(&mut self, number: usize, node: usize, late: bool) {
         let link = &mut self.clients[number].links[node];
         let lost = std::mem::take(&mut link.up);
@@ -374,7 +375,7 @@ impl World {
         link.up.extend(lost.into_iter().filter(is_release));
     }
 
-    /// Handles the end of the connection: the client gives up on every request that it waits for.
+    /// Handles the end of the connection: the client gives up on every request whose answer it waits for.
     fn hear_of_the_end(&mut self, number: usize, node: usize) {
         self.clients[number].links[node].down.clear();
         for awaited in self.awaited(number, node) {

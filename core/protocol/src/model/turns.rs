@@ -1,9 +1,9 @@
 //! Runs waiters and the nodes' queues through every order of events.
 //!
-//! The search "queues" in `scopes.rs`, in which nodes refuse arbitrary clients, shows that queues and
-//! notifications cannot break exclusion. The searches here check the queues themselves, without faults: no
-//! waiter is forgotten and no key or queue entry is left behind. Time stands still, so notifications do not
-//! expire. A waiter tries without a notification only as often as the search permits (`tries`).
+//! In the search "queues" in `scopes.rs`, nodes refuse arbitrary clients. That search shows that queues and
+//! notifications cannot break exclusion. The searches here check the queues themselves, without faults: no waiter is
+//! forgotten and no key or queue entry is left behind. Time stands still, so notifications do not expire. A waiter
+//! tries without a notification only as often as the search permits (`tries`).
 
 use super::settings::{NODES, TERM};
 use crate::node::entry::Time;
@@ -69,8 +69,8 @@ enum Phase {
 struct Waiter {
     number: u64,
     calls: Calls,
-    /// The nodes that have notified the waiter since its last round began. They determine `calls`, and the hash uses
-    /// them instead of `calls`.
+    /// The nodes that have notified the waiter since its last round began. These nodes determine `calls`, so the hash
+    /// uses this field and not `calls`.
     called: [bool; NODES],
 }
 
@@ -119,7 +119,7 @@ impl Phase {
         }
     }
 
-    /// Returns whether the node has notified the waiter, and its vote.
+    /// Returns whether the node has notified the waiter, and the node's vote.
     fn about(&self, node: usize) -> (bool, Option<bool>) {
         match self {
             Self::Trying(waiter, attempt) => (waiter.called[node], attempt.votes[node]),
@@ -379,7 +379,8 @@ impl World {
         }
     }
 
-    /// Handles a vote that arrives after its round was decided. A grant is undone unless it joins the lease.
+    /// Handles a vote that arrives after its round was decided. A grant is undone unless the client holds the lease of
+    /// that round.
     fn late(&mut self, client: usize, node: usize, token: Token, granted: bool) {
         let (number, stays) = match &self.clients[client].phase {
             Phase::Holding(_, held) if *held == token => return,

@@ -36,13 +36,13 @@ pub(super) struct World {
     pub(super) modes: [LockMode; 3],
     /// The largest fence of all exclusive leases so far.
     pub(super) last_exclusive: u64,
-    /// The lease that was detached; `None` before that.
+    /// The detached lease; `None` if no lease was detached.
     pub(super) offer: Option<Offer>,
     /// A violation that a step found and that is not visible in a single state.
     pub(super) wrong: Option<&'static str>,
 }
 
-/// A lease that its holder has given up, for others to adopt.
+/// A lease that its holder has detached, for others to adopt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Offer {
     pub(super) token: Token,
@@ -68,7 +68,7 @@ pub(super) struct Client {
     pub(super) extensions_left: u8,
     pub(super) changes_left: u8,
     pub(super) repairs_left: u8,
-    /// The tokens that are held or that wait for answers, oldest first.
+    /// The tokens that the client holds, and the tokens with requests that are not answered yet, oldest first.
     pub(super) claims: Vec<Owned>,
     pub(super) links: [Link; NODES],
 }
@@ -80,7 +80,7 @@ pub(super) struct Link {
     pub(super) up: Vec<Request>,
     /// Replies in flight, in order; only those that the client waits for.
     pub(super) down: Vec<Reply>,
-    /// Requests in flight on a replaced connection that is still open, in order. They are answered too.
+    /// Requests in flight on a replaced connection that is still open, in order. The node still answers these requests.
     pub(super) old: Vec<Request>,
     /// Requests still in flight from broken connections. Their answers are lost.
     pub(super) late: Vec<Request>,
@@ -99,8 +99,8 @@ pub(super) enum Request {
         giver: Option<Token>,
         mode: LockMode,
         proposal: u64,
-        /// Whether the request was sent a second time. It then arrives after the requests that were sent
-        /// between the first and the second time.
+        /// Whether the request was sent a second time. The request then arrives after those that were sent between the
+        /// first and the second time.
         is_again: bool,
     },
     Raise {
@@ -122,12 +122,12 @@ pub(super) enum Request {
         ttl: Duration,
         fence: u64,
     },
-    /// Not answered, because the answer changes nothing in the model.
+    /// Nodes do not answer DOWNGRADE, because an answer would change nothing in the model.
     Downgrade {
         token: Token,
     },
-    /// RELEASE or UNDO, or GIVE BACK if there is a giver. The answer arrives at once, because a delay would change
-    /// little in the model.
+    /// RELEASE or UNDO; GIVE BACK if there is a giver. The answer arrives at once, because a delay would change little
+    /// in the model.
     Release {
         token: Token,
         giver: Option<Token>,
@@ -146,7 +146,7 @@ pub(super) enum Reply {
 }
 
 impl Link {
-    /// The requests in flight on the current connection, on a replaced one and from broken ones.
+    /// The requests in flight on the current connection, on a replaced connection and on broken connections.
     pub(super) fn ways(&self) -> impl Iterator<Item = &Vec<Request>> {
         [&self.up, &self.old, &self.late].into_iter()
     }
@@ -262,7 +262,7 @@ impl World {
 }
 
 impl Client {
-    /// The claim whose lease the client has, valid or not.
+    /// The claim of the lease that the client holds, whether the lease is valid or not.
     pub(super) fn held(&self) -> Option<&Owned> {
         self.claims.iter().find(|owned| owned.is_held())
     }
@@ -289,8 +289,8 @@ impl Client {
         self.claims.iter().any(|owned| owned.decided.is_none())
     }
 
-    /// Forgets tokens that are neither held nor pending. The lease of a failed upgrade is kept while answers to the
-    /// upgrade may arrive: what becomes of the upgrade's keys depends on the lease.
+    /// Forgets tokens that are neither held nor pending. Keeps the shared lease of a failed upgrade while answers to
+    /// the upgrade may arrive, because the state of this lease decides what happens to the upgrade's keys.
     pub(super) fn forget(&mut self) {
         let is_kept = |owned: &Owned| owned.is_held() || owned.is_pending();
         let upgraded: Vec<_> = self

@@ -1,7 +1,7 @@
 //! The lock and the fence counter of one resource on a node, and each request's effect on them.
 //!
-//! Decides the answers to ACQUIRE, TRANSFER, RAISE, EXTEND, HEAL, RELEASE, UNDO and GIVE BACK without regard
-//! to the queue of waiters. Called by `record.rs`, which adds the queue, and by the model.
+//! This module decides the answers to ACQUIRE, TRANSFER, RAISE, EXTEND, HEAL, RELEASE, UNDO and GIVE BACK without
+//! regard to the queue of waiters. Its callers are `record.rs`, which adds the queue, and the model.
 
 use crate::fence::{FENCE_MEMORY, fence_memory, next_fence};
 use crate::node::readers::{LockMode, Readers};
@@ -20,11 +20,11 @@ pub struct Time {
     pub wall: u64,
 }
 
-/// About one in this many ACQUIREs of readers removes expired shares. The wall clock decides which of them do so.
+/// About one in this many ACQUIREs of readers removes expired shares. The wall clock decides which ACQUIREs do so.
 const FORGETTING: u64 = 32;
 
 /// The type of tokens, and of anything else that a lock key can hold.
-pub trait Value: Clone + PartialEq {
+pub trait LockValue: Clone + PartialEq {
     /// The marker that the lock key holds while readers hold the resource. It is not a token.
     fn readers() -> Self;
 }
@@ -53,11 +53,11 @@ impl Counter {
 
     fn set(&mut self, fence: u64, ttl: Duration, wall: u64) {
         *self = Self { fence, expires: wall };
-        self.keep(fence_memory(fence, ttl, wall), wall);
+        self.remember(fence_memory(fence, ttl, wall), wall);
     }
 
-    /// Keeps the counter for at least `memory` from now on.
-    fn keep(&mut self, memory: Duration, wall: u64) {
+    /// Remembers the counter for at least `memory` from now on.
+    fn remember(&mut self, memory: Duration, wall: u64) {
         let memory = u64::try_from(memory.as_micros()).unwrap_or(u64::MAX);
         self.expires = self.expires.max(wall.saturating_add(memory));
     }
@@ -69,7 +69,7 @@ impl<T> Default for Entry<T> {
     }
 }
 
-impl<T: Value> Entry<T> {
+impl<T: LockValue> Entry<T> {
     /// The token that holds the resource, or the marker if readers hold it; `None` if the resource is free.
     pub fn token(&self, now: Moment) -> Option<&T> {
         self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(token, _)| token)
@@ -84,7 +84,7 @@ impl<T: Value> Entry<T> {
         self.lock.as_ref().filter(|(_, expires)| now < *expires).map(|(_, end)| end.since(now))
     }
 
-    /// The last fence that the node granted; `None` if there is none or it is forgotten.
+    /// The last fence that the node granted; `None` if the node has granted none or has forgotten it.
     pub fn last_fence(&self, wall: u64) -> Option<u64> {
         Some(self.counter.get(wall)).filter(|fence| *fence > 0)
     }
@@ -133,10 +133,10 @@ impl<T: Value> Entry<T> {
         is_held
     }
 
-    /// Keeps the counter for at least as long as a lock of this ttl needs it.
+    /// Remembers the counter for at least as long as a lock of this ttl needs it.
     pub(super) fn keep_counter(&mut self, time: Time, ttl: Duration) {
         if self.counter.get(time.wall) > 0 {
-            self.counter.keep(ttl.saturating_add(FENCE_MEMORY), time.wall);
+            self.counter.remember(ttl.saturating_add(FENCE_MEMORY), time.wall);
         }
     }
 
@@ -206,8 +206,8 @@ impl<T: Value> Entry<T> {
     }
 
     /// RELEASE that keeps the key: makes the key expire after `ttl` if `token` holds the resource, and returns whether
-    /// `token` holds it. Unlike EXTEND, this may shorten the life of the key, and leaves the counter as it is: no lease
-    /// relies on the key any more.
+    /// `token` holds it. Unlike EXTEND, this RELEASE may shorten the life of the key, and does not prolong the life of
+    /// the counter: no lease relies on the key any more.
     pub fn keep(&mut self, now: Moment, token: &T, ttl: Duration) -> bool {
         let is_held = self.is_held_by(now, token);
         if let Some((_, expires)) = self.lock.as_mut().filter(|_| is_held) {
@@ -217,8 +217,8 @@ impl<T: Value> Entry<T> {
     }
 }
 
-/// Direct access for tests. Tests also use it to change keys as a program other than quorlock might.
-impl<T: Value> Entry<T> {
+/// Direct access to the keys, for tests. Some tests change the keys as a program other than quorlock might.
+impl<T: LockValue> Entry<T> {
     /// The lock key: the token and the time until it expires.
     pub fn stored_lock(&self, now: Moment) -> Option<(&T, Duration)> {
         self.token(now).zip(self.expires_in(now))
@@ -252,7 +252,7 @@ pub type EntryInMode<'a, T> = (&'a mut Entry<T>, LockMode);
 
 /// The time until the resource can be locked in this mode, if no holder extends its lease; `None` if it can be locked
 /// now.
-pub(super) fn held_for<T: Value>(
+pub(super) fn held_for<T: LockValue>(
     entry: &Entry<T>,
     now: Moment,
     mode: LockMode,
@@ -261,8 +261,8 @@ pub(super) fn held_for<T: Value>(
 }
 
 /// ACQUIRE: locks all entries or none, each in its mode, and returns the vote; `None` if the fences are used up. All
-/// entries get the same fence, which is larger than the last fence of each.
-pub fn acquire<T: Value>(
+/// entries get the same fence, which is larger than the last fence of every entry.
+pub fn acquire<T: LockValue>(
     entries: &mut [EntryInMode<'_, T>],
     time: Time,
     token: &T,
@@ -284,9 +284,10 @@ pub fn acquire<T: Value>(
     grant(entries, time, (token, None), ttl, proposal)
 }
 
-/// TRANSFER: like ACQUIRE, but the token `giver` must hold all entries, while for ACQUIRE all must be free. A refusal
-/// does not say when the lock expires, because waiting does not help: an expired lock cannot be transferred either.
-pub fn transfer<T: Value>(
+/// TRANSFER: like ACQUIRE, but the token `giver` must hold all entries. (For ACQUIRE, all entries must be free.) A
+/// refusal does not say when the lock expires, because waiting does not help: an expired lock cannot be transferred
+/// either.
+pub fn transfer<T: LockValue>(
     entries: &mut [EntryInMode<'_, T>],
     time: Time,
     giver: &T,
@@ -300,9 +301,9 @@ pub fn transfer<T: Value>(
     grant(entries, time, (token, Some(giver)), ttl, proposal)
 }
 
-/// Locks all entries, whoever holds them. Every entry gets the same fence, which is larger than the last fence of any
-/// of them.
-fn grant<T: Value>(
+/// Locks all entries, whoever holds them. All entries get the same fence, which is larger than the last fence of every
+/// entry.
+fn grant<T: LockValue>(
     entries: &mut [EntryInMode<'_, T>],
     time: Time,
     tokens: (&T, Option<&T>),
@@ -314,8 +315,8 @@ fn grant<T: Value>(
     let is_upgrade = entries.iter().any(|(_, mode)| *mode == LockMode::Upgraded);
     for (entry, mode) in entries {
         entry.counter.set(fence, ttl, time.wall);
-        // If an upgrade fails, the shared lease still relies on the time that the node has promised to it. So an
-        // upgrade never shortens the time of a lock, not even of one that the lease already holds exclusively.
+        // If an upgrade fails, the shared lease goes on, and relies on the time that the node has promised. So an upgrade
+        // never shortens the life of a lock. This is also true for the resources that the lease holds exclusively.
         let promised = entry.expires_in(time.now).filter(|_| is_upgrade);
         let ttl = promised.unwrap_or_default().max(ttl);
         entry.take(time.now, tokens, ttl, *mode);

@@ -8,7 +8,7 @@
 //! in-memory node (`memory/entries.rs` of the crate `quorlock`) and the model call this module.
 
 use crate::fence::{fence_memory, next_fence};
-use crate::node::entry::{self, Entry, Time, Value};
+use crate::node::entry::{self, Entry, LockValue, Time};
 use crate::node::queue::{MOST_GONE, Message, Queue, wanted_permits};
 use crate::node::readers::LockMode;
 use crate::node::record::Wanted;
@@ -21,9 +21,9 @@ use std::time::Duration;
 /// A refusal names up to this many free slots more than the client wants.
 pub const SPARE: usize = 7;
 
-/// When a node postpones the moment at which it forgets its slots, it does so by at least this much, so that it seldom
-/// has to. Less than [`FENCE_MEMORY`](crate::FENCE_MEMORY), so the node knows a slot for longer than a lease holds the
-/// slot.
+/// The smallest step by which a node postpones the moment at which it forgets its slots. The step is large, so that the
+/// node seldom postpones that moment. The step is less than [`FENCE_MEMORY`](crate::FENCE_MEMORY), so that the node
+/// knows a slot for longer than a lease holds the slot.
 pub const INDEX_SLACK: Duration = Duration::from_secs(30);
 
 /// What a node stores for a semaphore, in addition to an entry for each permit.
@@ -31,23 +31,24 @@ pub const INDEX_SLACK: Duration = Duration::from_secs(30);
 pub struct Permits {
     /// The waiters for any of the slots.
     pub queue: Queue,
-    /// The slots that are offered to waiters, each with the end of the waiter's turn. Until that end, such a slot is
-    /// not free for others. No two turns end at the same time, so the end identifies the waiter.
+    /// The slots that are offered to waiters, each with the end of the waiter's turn. Until its waiter's turn ends, an
+    /// offered slot is not free for others. No two turns end at the same time, so the end identifies the waiter.
     offered: Vec<(u32, Moment)>,
     /// The number of slots that the node knows: the limit of the client that it last learned from, or more if a slot
     /// beyond that limit is held or offered.
     known: u32,
-    /// When the node forgets that number, unless another ACQUIRE postpones that moment.
+    /// When the node forgets `known`, unless another ACQUIRE postpones that moment.
     known_until: Option<Moment>,
 }
 
-/// Returns how long the lock of a slot still lasts; `None` if nobody holds the slot.
+/// A function that returns how long the lock of a slot still lasts; `None` if nobody holds the slot.
 pub type Left<'a> = &'a dyn Fn(u32) -> Option<Duration>;
 
 /// A vote against an ACQUIRE of permits, and what the client needs to choose better slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refused {
-    /// The time until enough permits are free for the client, if no holder extends its lease; `None` if that is never.
+    /// The time until enough permits are free for the client, if no holder extends its lease; `None` if there will
+    /// never be enough.
     pub expires_in: Option<Duration>,
     /// The number of waiters before this one; `None` if this client is not in the queue.
     pub rank: Option<u64>,
@@ -72,8 +73,8 @@ pub enum Permitted {
 pub struct Choice {
     /// The number of permits that the semaphore has, according to the client.
     pub limit: u32,
-    /// The position in the list of free slots from which a refusal names slots, so that clients get different slots.
-    /// May exceed the list's length.
+    /// The position in the list of free slots at which a refusal begins to name slots, so that clients get different
+    /// slots. May exceed the list's length.
     pub offset: u64,
 }
 
@@ -83,8 +84,8 @@ impl Permits {
         if self.known_until.is_some_and(|until| now < until) { self.known } else { 0 }
     }
 
-    /// Makes the node remember its number of slots until `until`, or until at most [`INDEX_SLACK`] earlier. Does
-    /// nothing if the node has forgotten that number. Never shortens the time.
+    /// Makes the node remember its number of slots at least until `until` − [`INDEX_SLACK`]. Does nothing if the node
+    /// has forgotten its number of slots. Never shortens the time.
     pub fn keep_slots(&mut self, now: Moment, until: Moment) {
         let is_short = self.known_until.is_some_and(|kept| kept.plus(INDEX_SLACK) < until);
         if self.known(now) > 0 && is_short {
@@ -105,8 +106,8 @@ impl Permits {
         offer.map(|(_, until)| *until)
     }
 
-    /// Whether a slot that is not held is offered to a waiter that still has its turn. If not, the slot is free, and
-    /// this method removes any outdated offer of the slot.
+    /// Whether a slot that nobody holds is offered to a waiter that still has its turn. Otherwise, the slot is free,
+    /// and this method removes any outdated offer of the slot.
     fn is_kept(&mut self, now: Moment, slot: u32) -> bool {
         let Some(until) = self.offered_until(now, slot) else { return false };
         let is_kept = self.queue.has_turn_until(now, until);
@@ -211,8 +212,9 @@ impl Permits {
     /// Offers free slots to the waiters, in the order of the queue. The waiter `own` gets its offer in the answer to
     /// its request: this method returns that offer, and some slots that no waiter needs.
     ///
-    /// Stops at the first waiter for which too few slots are free. So nobody overtakes that waiter, and its turn comes.
-    /// But a waiter that has been silent for too long is removed instead.
+    /// Stops at the first waiter for which too few slots are free. So nobody overtakes this waiter, and it eventually
+    /// gets its turn. But if this waiter has been silent for too long (`Queue::is_silent`), the method removes the
+    /// waiter and goes on.
     fn notify(
         &mut self,
         now: Moment,
@@ -264,7 +266,7 @@ impl Permits {
 
 /// Returns the time for which a slot is still held or offered; `None` if the slot is free. The slot need not be one of
 /// `slots`.
-fn busy_for<T: Value>(
+fn busy_for<T: LockValue>(
     permits: &Permits,
     slots: &[(u32, &mut Entry<T>)],
     left: Left<'_>,
@@ -281,7 +283,7 @@ fn busy_for<T: Value>(
 ///
 /// `call` sends a waiter the slots that are offered to it; with `None`, `call` only probes whether the waiter is
 /// subscribed. `call` returns whether the waiter is subscribed.
-pub fn acquire<T: Value>(
+pub fn acquire<T: LockValue>(
     permits: &mut Permits,
     slots: &mut [(u32, &mut Entry<T>)],
     left: Left<'_>,
@@ -375,7 +377,7 @@ pub fn acquire<T: Value>(
 /// RELEASE and UNDO: deletes every permit that `token` holds, and returns whether `token` held all slots. With `keep`,
 /// the permits expire after that time instead. With a ticket, the waiter stays in the queue; without a ticket, the
 /// waiter leaves the queue. `left` and `call` are the same as for [`acquire`].
-pub fn release<T: Value>(
+pub fn release<T: LockValue>(
     permits: &mut Permits,
     slots: &mut [(u32, &mut Entry<T>)],
     left: Left<'_>,

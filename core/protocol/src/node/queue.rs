@@ -1,8 +1,8 @@
 //! The queue of waiters that a node keeps for one resource. A server does the same in
 //! `scripts/queue.lua`.
 //!
-//! The queue decides only which waiter is notified when the resource becomes free, and for how short a time that waiter
-//! goes before others. A lost or corrupted queue costs time, never safety. Called by `record.rs` and `permits.rs`.
+//! The queue decides only which waiter is notified when the resource becomes free, and for how long that waiter goes
+//! before others. A lost or corrupted queue costs time, never safety. `record.rs` and `permits.rs` call this module.
 
 use crate::term::Moment;
 use crate::turns::{LONGEST_CALL, Turns};
@@ -14,19 +14,25 @@ use std::time::Duration;
 /// The maximum number of waiters without a subscriber that one request removes, so that no request takes long.
 pub const MOST_GONE: usize = 16;
 
-/// The shortest time without a try after which a node removes a writer that readers wait for, or a waiter that permits
-/// are kept for. The process of such a waiter may be suspended. The node removes the waiter after three times as long
-/// at the latest. A live waiter tries more often, unless its `retry_delay` is longer; such a waiter joins again with
-/// its ticket.
+/// A node may remove a waiter that has not tried for this long, because the waiter's process may be suspended. The node
+/// removes only a waiter that holds up others: a writer that readers wait for, or a waiter that permits are kept for.
+/// It may take three times as long until the node removes the waiter.
+///
+/// A live waiter tries more often, unless its `retry_delay` is longer than this time. If the node removes a live
+/// waiter, the waiter joins again with the same ticket.
 pub const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 /// A waiter's name with its score in a server's sorted set.
 pub type Scored = (Arc<str>, i64);
 
-/// A waiter's score is its ticket plus a doubt. The doubt is 0, or says in which third (1 to 3) of a period of three
-/// times [`LONGEST_SILENCE`] the node first doubted that the waiter is alive. Tickets are multiples of this number, so
-/// that a doubt fits between two tickets. Scores are whole numbers, which a server stores exactly up to the largest
-/// fence.
+/// The number of values that a *doubt* can have. A waiter's score is its ticket plus its doubt. Tickets are multiples
+/// of `DOUBTS`, so a doubt fits between two tickets.
+///
+/// The doubt is 0 until the node begins to doubt that the waiter is alive. From then on, the doubt tells when that was:
+/// the node divides time into periods of three times [`LONGEST_SILENCE`], and the doubt is the third (1 to 3) of the
+/// period.
+///
+/// A score is a whole number, which a server stores exactly if it is not above the largest fence.
 const DOUBTS: u64 = 4;
 
 /// Returns the ticket of a waiter that arrived at this time by the nodes' clocks, in microseconds.
@@ -48,8 +54,8 @@ pub enum Message {
 pub struct Queue {
     /// Each waiter with its score: its ticket plus its doubt (see `DOUBTS`).
     waiting: BTreeSet<(u64, Arc<str>)>,
-    /// The waiters that were notified and until when they go before others, in the order of a server's set. There is
-    /// more than one only if all of them want to read, or if they want permits.
+    /// The notified waiters, each with the moment until which it goes before others, in the order of a server's set.
+    /// More than one waiter is notified only if all of them want to read, or if they want permits.
     notified: BTreeSet<(Reverse<Moment>, Arc<str>)>,
     /// When the node forgets the whole queue.
     kept_until: Option<Moment>,
@@ -57,8 +63,8 @@ pub struct Queue {
 
 impl Queue {
     /// Returns the remaining time for which a notified waiter goes before this client; `None` if no other waiter goes
-    /// before it. `waiter` is `None` for a client that is not in the queue. Readers do not wait for the turns of other
-    /// readers.
+    /// before this client. `waiter` is `None` for a client that is not in the queue. Readers do not wait for the turns
+    /// of other readers.
     pub fn is_blocked(
         &mut self,
         now: Moment,
@@ -73,7 +79,7 @@ impl Queue {
         (stands(now, *until) && !(is_reader && reads(first))).then(|| until.since(now))
     }
 
-    /// Whether this waiter is notified. A writer must be the first notified waiter; a reader may be any of them.
+    /// Whether this waiter is notified. A writer counts as notified only if it is the first of the notified waiters.
     pub fn is_notified(&self, waiter: &str) -> bool {
         let mut notified = self.notified.iter().map(|(_, notified)| &**notified);
         match reads(waiter) {
@@ -83,8 +89,8 @@ impl Queue {
     }
 
     /// Whether a subscribed writer with a smaller ticket waits; if `ticket` is `None`, whether any subscribed writer
-    /// waits. Writers that are silent (`is_silent`) do not count. Removes the silent writers that it finds, and those
-    /// without a subscriber. `call` sends a message and returns whether a subscriber received it.
+    /// waits. Writers that are silent (`is_silent`) do not count. Removes the silent writers and the writers without a
+    /// subscriber that it finds. `call` sends a message and returns whether a subscriber received it.
     pub fn writer_waits(
         &mut self,
         now: Moment,
@@ -115,7 +121,7 @@ impl Queue {
         self.notified.first().map(|(_, name)| name).or(waiting)
     }
 
-    /// Inserts the waiter at the place that its ticket gives it. A notified waiter loses its precedence.
+    /// Inserts the waiter in the order of the tickets. If the waiter was notified, it loses its precedence.
     pub fn join(&mut self, now: Moment, waiter: &Arc<str>, ticket: u64, turns: Turns) {
         self.leave(now, waiter);
         self.waiting.insert((ticket, Arc::clone(waiter)));
@@ -130,7 +136,7 @@ impl Queue {
     }
 
     /// Returns the waiters that are not notified, with their scores and in their order. Removes notified waiters that
-    /// did not use their turn.
+    /// did not use their turn in time.
     pub(super) fn waiting(&mut self, now: Moment) -> Vec<(u64, Arc<str>)> {
         self.forget(now);
         self.notified.retain(|(Reverse(until), _)| now < *until);
@@ -138,7 +144,7 @@ impl Queue {
     }
 
     /// Whether a waiter has been silent for at least [`LONGEST_SILENCE`]: it has not tried, so its process may be
-    /// suspended. Call this for waiters that others must not overtake. The first call after a try only records a doubt.
+    /// suspended. Call this for a waiter that holds up others. The first call after a try only records a doubt.
     pub(super) fn is_silent(&mut self, now: Moment, waiter: &Arc<str>) -> bool {
         let place = self.waiting.iter().find(|(_, other)| other == waiter).cloned();
         let Some((score, name)) = place else { return false };
@@ -170,9 +176,9 @@ impl Queue {
         self.notified.insert((Reverse(end), Arc::clone(waiter)));
     }
 
-    /// Makes a notified waiter's precedence last for `turns.keep` from now on.
-    pub fn keep(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
-        self.go_first(now, waiter, turns.keep, turns);
+    /// Makes a notified waiter's precedence last for `turns.reserve` from now on.
+    pub fn reserve(&mut self, now: Moment, waiter: &Arc<str>, turns: Turns) {
+        self.go_first(now, waiter, turns.reserve, turns);
     }
 
     fn go_first(&mut self, now: Moment, waiter: &Arc<str>, length: Duration, turns: Turns) {
@@ -189,8 +195,8 @@ impl Queue {
     }
 
     /// Notifies the first waiter that is subscribed, unless a notified waiter still has its turn. If the first waiter
-    /// wants to read, also notifies the other readers that are before the next writer. A waiter without a subscriber is
-    /// removed.
+    /// wants to read, also notifies the other readers that are before the next writer. Removes waiters without a
+    /// subscriber.
     ///
     /// `is_new` is `true` if the resource has just become free: a waiter that was notified before is then notified
     /// again. `call` sends a message and returns whether a subscriber received it.
@@ -209,7 +215,7 @@ impl Queue {
                     let stands = stands(now, *until);
                     let notified = Arc::clone(notified);
                     self.leave(now, &notified);
-                    // If the waiter did not try in time, another one is notified.
+                    // If the waiter did not try in time, another waiter is notified.
                     stands.then_some(notified)
                 }
                 None => match self.waiting.pop_first() {
@@ -289,10 +295,10 @@ impl Queue {
         waiters.extend(["nonsense".into(), name("nobody", 1)]);
         for waiter in waiters {
             let some = Duration::from_millis(random(0..1_000));
-            let turns = Turns { call: some, keep: some, memory: 10 * some };
+            let turns = Turns { call: some, reserve: some, memory: 10 * some };
             match random(0..4) {
                 0 => {}
-                1 => self.keep(now, &waiter, turns),
+                1 => self.reserve(now, &waiter, turns),
                 _ => self.join(now, &waiter, random(0..3_000_000_000_000_000), turns),
             }
         }
@@ -311,19 +317,20 @@ impl Queue {
     }
 }
 
-/// Whether a notified waiter has precedence at `now`. An `until` too far ahead does not count, because the clock must
-/// have been set back.
+/// Whether a notified waiter has precedence at `now`. An `until` that is more than [`LONGEST_CALL`] ahead does not
+/// count: the clock must have been set back.
 fn stands(now: Moment, until: Moment) -> bool {
     now < until && until <= now.plus(LONGEST_CALL)
 }
 
-/// Returns a waiter's name in queues: its client's channel and its number within the client.
+/// Returns the name under which a waiter queues: the channel of the waiter's client, and the waiter's number within
+/// that client.
 pub fn name(channel: &str, number: u64) -> Arc<str> {
     format!("{channel}#{number}").into()
 }
 
-/// Returns the name of a waiter in the queue of a resource that it wants to read: its number begins with 0. With this
-/// form, even clients of earlier versions, which do not know readers, can notify the waiter.
+/// Returns the name of a waiter in the queue of a resource that it wants to read. In this name, the waiter's number
+/// begins with 0. Clients of earlier versions do not know readers, but can notify a waiter with such a name.
 pub fn reader_name(waiter: &str) -> Arc<str> {
     match parts(waiter) {
         Some((channel, number)) => format!("{channel}#0{number}").into(),
@@ -336,8 +343,8 @@ pub fn reads(waiter: &str) -> bool {
     parts(waiter).is_some_and(|(_, number)| number.len() > 1 && number.starts_with('0'))
 }
 
-/// Returns the name of a waiter in the queue of a semaphore: it ends with the number of permits that the waiter wants,
-/// and the waiter's limit.
+/// Returns the name of a waiter in the queue of a semaphore. The name ends with the number of permits that the waiter
+/// wants, and the waiter's limit.
 pub fn name_with_permits(waiter: &str, permits: u32, limit: u32) -> Arc<str> {
     format!("{waiter}*{permits}*{limit}").into()
 }

@@ -1,10 +1,10 @@
 //! The lock record: everything that a node stores for one resource, and the effect of each request.
 //!
-//! A request for several resources changes all of their records or none, if it is ACQUIRE, TRANSFER, RAISE, EXTEND or
-//! HEAL. Called by the in-memory nodes (`memory/entries.rs` of the crate `quorlock`), which the simulation uses too,
-//! and by the model.
+//! An ACQUIRE, TRANSFER, RAISE, EXTEND or HEAL of several resources changes all of their records or none. Other
+//! requests change each record on its own. The callers of this module are the model and the in-memory nodes
+//! (`memory/entries.rs` of the crate `quorlock`), which the simulation also uses.
 
-use crate::node::entry::{self, Entry, Time, Value};
+use crate::node::entry::{self, Entry, LockValue, Time};
 use crate::node::queue::{self, Message, Queue, reader_name};
 use crate::node::readers::LockMode;
 use crate::round::Vote;
@@ -52,7 +52,7 @@ fn name(waiter: &Arc<str>, mode: LockMode) -> Arc<str> {
     if mode == LockMode::Shared { reader_name(waiter) } else { Arc::clone(waiter) }
 }
 
-impl<T: Value> LockRecord<T> {
+impl<T: LockValue> LockRecord<T> {
     /// Returns how much longer the queue blocks a client that wants to lock the resource in this mode; `None` if the
     /// queue does not block the client.
     fn is_blocked(
@@ -74,7 +74,7 @@ impl<T: Value> LockRecord<T> {
         if !self.queue.writer_waits(now, ticket, call) {
             return blocked;
         }
-        // The waiter tries again soon, to notice when the writer before it is gone.
+        // A waiter tries again soon, to notice when the writer before it has left.
         let retry = if is_waiter { Some(turns.call) } else { self.entry.expires_in(now) };
         blocked.max(retry).max(Some(Duration::from_millis(1)))
     }
@@ -93,7 +93,7 @@ impl<T: Value> LockRecord<T> {
 ///
 /// `call` sends a message to a waiter about the resource at the given position, and returns whether the waiter is
 /// subscribed.
-pub fn acquire<T: Value>(
+pub fn acquire<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     time: Time,
     wanted: Wanted<'_, T>,
@@ -129,7 +129,7 @@ pub fn acquire<T: Value>(
 
 /// TRANSFER: locks all records for another token if `giver` holds all of them, and returns the vote; `None` if
 /// the fences are used up. Waiters stay in the queues.
-pub fn transfer<T: Value>(
+pub fn transfer<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     time: Time,
     giver: &T,
@@ -143,7 +143,7 @@ pub fn transfer<T: Value>(
 
 /// GIVE BACK: sets the giver's token again in every record that `token` holds, for the time `left`. Returns whether
 /// `token` held all records.
-pub fn give_back<T: Value>(
+pub fn give_back<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
     token: &T,
@@ -157,9 +157,9 @@ pub fn give_back<T: Value>(
     records.iter_mut().map(give_back).fold(true, |all, is_held| all & is_held)
 }
 
-/// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters before it in any of
-/// the queues. `call` is the same as for [`acquire`].
-pub fn join<T: Value>(
+/// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters that are before this
+/// waiter in any of the queues. `call` is the same as for [`acquire`].
+pub fn join<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
     (waiter, ticket): (&Arc<str>, u64),
@@ -172,8 +172,8 @@ pub fn join<T: Value>(
         let is_held = entry::held_for(&record.entry, now, *mode).is_some();
         if !record.queue.is_notified(&waiter) || is_held {
             record.queue.join(now, &waiter, ticket, turns);
-        } else if !turns.keep.is_zero() {
-            record.queue.keep(now, &waiter, turns);
+        } else if !turns.reserve.is_zero() {
+            record.queue.reserve(now, &waiter, turns);
         } else {
             // The waiter cannot use this resource yet, because another resource that it wants is not free. The waiter
             // leaves this queue, and joins it again with its next try.
@@ -191,8 +191,8 @@ pub fn join<T: Value>(
 
 /// RELEASE and UNDO: releases every record that `token` holds, and returns whether `token` held all records. With
 /// `keep`, the locks expire after that time instead, so the resources are not free for waiters yet. With a ticket, the
-/// waiter stays in the queues; without a ticket, the waiter leaves them. `call` is the same as for [`acquire`].
-pub fn release<T: Value>(
+/// waiter stays in the queues; without a ticket, the waiter leaves the queues. `call` is the same as for [`acquire`].
+pub fn release<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
     (token, keep): (&T, Option<Duration>),
@@ -223,7 +223,7 @@ pub fn release<T: Value>(
 
 /// DOWNGRADE: makes `token` a reader of every record that it holds, and returns whether `token` now reads all records.
 /// Notifies the readers at the front of each queue. `call` is the same as for [`acquire`].
-pub fn downgrade<T: Value>(
+pub fn downgrade<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
     token: &T,
@@ -234,7 +234,8 @@ pub fn downgrade<T: Value>(
     for (position, (record, _)) in records.iter_mut().enumerate() {
         let reads = record.entry.downgrade(now, token);
         done &= reads;
-        // This is needed even if an earlier EXTEND has already made the token a reader, because EXTEND notifies nobody.
+        // The notification is needed even if an earlier EXTEND has already made the token a reader: EXTEND notifies
+        // nobody.
         if reads {
             record.invite_readers(now, turns, |next, message| call(position, next, message));
         }
@@ -244,7 +245,7 @@ pub fn downgrade<T: Value>(
 
 /// RAISE and EXTEND: applies `act` to every entry if `token` holds all records. Returns whether `act` has succeeded on
 /// all entries.
-pub fn act_on_held<T: Value>(
+pub fn act_on_held<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
     token: &T,
@@ -256,7 +257,7 @@ pub fn act_on_held<T: Value>(
 
 /// HEAL: repairs all records, or none if one of them cannot be repaired (`Entry::can_be_healed`). `tokens` are the
 /// token of the lease and that of its giver.
-pub fn heal<T: Value>(
+pub fn heal<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     time: Time,
     tokens: (&T, Option<&T>),

@@ -1,32 +1,33 @@
 //! Shared mode on a node: how each request changes the readers of a resource. A server does the same in
 //! `scripts/shared/readers.lua`.
 //!
-//! While there are readers, the lock key holds a marker ([`Value::readers`]) that expires with the last of them.
-//! Because of the marker, the node refuses exclusive requests, even those of other programs. Without the marker, the
-//! resource has no readers, whatever the set contains. `record.rs` and the model call this module; `entry.rs` has the
-//! rules that both modes share.
+//! While readers hold the resource, the lock key holds a marker ([`LockValue::readers`]). The marker expires together
+//! with the last share. Because of the marker, the node refuses exclusive requests, even those of programs other than
+//! quorlock. Without the marker, the resource has no readers, whatever the set of readers contains.
+//!
+//! `record.rs` and the model call this module. `entry.rs` has the rules that are the same in shared and exclusive mode.
 
-use crate::node::entry::{Entry, Time, Value};
+use crate::node::entry::{Entry, LockValue, Time};
 use crate::node::readers::{LockMode, Readers};
 use crate::term::Moment;
 use std::time::Duration;
 
-impl<T: Value> Entry<T> {
+impl<T: LockValue> Entry<T> {
     /// Whether readers hold the resource.
     pub fn is_read(&self, now: Moment) -> bool {
         self.token(now) == Some(&T::readers())
     }
 
     /// The set of readers as a server stores it: each reader with the moment at which its share expires, and the time
-    /// until the set expires. `None` if a server would have no set.
+    /// until the set expires. `None` if a server would store no set.
     pub fn stored_readers(&self, now: Moment) -> Option<(&[(T, Moment)], Duration)> {
         let Readers { shares, kept_until } = &self.readers;
         (now < *kept_until && !shares.is_empty()).then(|| (&**shares, kept_until.since(now)))
     }
 
-    /// Simulates a node that was paused for `pause` after it had read its clock and before it set keys. A key expires
-    /// relative to the moment at which it is set, so the keys that the request changed expire later. A share expires
-    /// relative to the clock reading, so shares do not expire later.
+    /// Simulates a node that was paused for `pause` between reading its clock and setting the keys. The ttl of a key
+    /// counts from the moment at which the key is set, so the keys that the request changed expire later. The ttl of a
+    /// share counts from the clock reading, so shares do not expire later.
     #[cfg(test)]
     pub(crate) fn set_after(&mut self, before: &Self, pause: Duration) {
         let set = |(token, expires): &(T, Moment)| (token.clone(), expires.plus(pause));
@@ -52,8 +53,8 @@ impl<T: Value> Entry<T> {
         self.shares(now).any(|(reader, _)| reader == token)
     }
 
-    /// Whether the token holds the resource in this mode. A token in the lock key holds the resource in any mode: the
-    /// token of a downgraded lease may still be there.
+    /// Whether the token holds the resource in this mode. A token in the lock key holds the resource in shared mode,
+    /// too: the token of a downgraded lease may still be in the lock key.
     pub fn holds(&self, now: Moment, token: &T, mode: LockMode) -> bool {
         self.token(now) == Some(token) || (mode == LockMode::Shared && self.has_share(now, token))
     }
@@ -100,8 +101,8 @@ impl<T: Value> Entry<T> {
         }
     }
 
-    /// Makes the keys expire with the last reader, after a share was removed or shortened. Deletes the keys if no
-    /// reader is left.
+    /// Makes the keys expire together with the last share, or deletes the keys if no unexpired share is left. Called
+    /// after a share was removed or shortened.
     fn fit_expiry(&mut self, now: Moment) {
         let last = self.readers.shares.iter().map(|(_, until)| *until).max();
         match last.filter(|last| now < *last) {
@@ -137,8 +138,8 @@ impl<T: Value> Entry<T> {
         has_share
     }
 
-    /// DOWNGRADE: makes the token a reader if it holds the resource exclusively, for as long as its lock still lasts.
-    /// Returns whether the token reads the resource now.
+    /// DOWNGRADE: if the token holds the resource exclusively, makes the token a reader for as long as its lock still
+    /// lasts. Returns whether the token is a reader now.
     pub fn downgrade(&mut self, now: Moment, token: &T) -> bool {
         if self.token(now) == Some(token) {
             let left = self.expires_in(now).unwrap_or_default();
@@ -184,8 +185,8 @@ impl<T: Value> Entry<T> {
             && (self.keep_share(now, token, ttl) || self.stop_reading(now, token))
     }
 
-    /// Makes the token a holder in this mode, in place of `giver` if there is one. The caller has checked that the
-    /// resource allows this.
+    /// Makes the token a holder in this mode, in place of `giver` if there is one. The caller must have checked that
+    /// the token may hold the resource.
     pub(crate) fn take(
         &mut self,
         now: Moment,
@@ -208,9 +209,11 @@ impl<T: Value> Entry<T> {
         }
     }
 
-    /// GIVE BACK, the undo of TRANSFER: if `token` holds the resource in this mode, makes `giver` its holder again, for
-    /// the time `left`; only releases `token` if `left` is zero. Otherwise, the undo of an upgrade (`is_upgrade`) never
-    /// shortens the time of the lock: the giver's lease may still be valid. Returns whether `token` held the resource.
+    /// GIVE BACK, the undo of TRANSFER: if `token` holds the resource in this mode, makes `giver` the holder again, for
+    /// the time `left`. If `left` is zero, only releases `token`. Returns whether `token` held the resource.
+    ///
+    /// If `is_upgrade` is set and `left` is not zero, never shortens the life of the lock, because the giver's lease
+    /// may still be valid.
     pub(crate) fn give_back_in(
         &mut self,
         now: Moment,

@@ -2,8 +2,8 @@
 
 use super::{END, TERM, at};
 use crate::{
-    Answer, Claim, Commands, Ended, Event, Healed, NodeSet, Origin, Outcome, Quorum, StoredToken,
-    Undetachable, Unresumable, Vote,
+    Answer, Claim, Commands, Ended, Event, Healed, NodeSet, Obstacle, Origin, Outcome, Quorum,
+    StoredToken, Unresumable, Vote,
 };
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn late(node: usize, vote: Vote) -> Event {
 
 /// A claim over three nodes after these votes, and the commands that the last vote led to.
 fn claim<const N: usize>(origin: Origin, votes: [Vote; N]) -> (Claim<char>, Commands<char>) {
-    let mut claim = Claim::new(quorum(), origin, at(0), TERM, None);
+    let mut claim = Claim::new('t', quorum(), origin, at(0), TERM, None);
     let mut commands = Commands::default();
     for (node, vote) in votes.into_iter().enumerate() {
         commands = claim.handle(at(0), Event::Vote { node, vote, in_order: true });
@@ -56,7 +56,7 @@ fn lease(origin: Origin) -> Claim<char> {
 /// to.
 fn upgrading<const N: usize>(votes: [Vote; N]) -> (Claim<char>, Claim<char>, Commands<char>) {
     let mut lease = lease(Origin::Acquired);
-    assert!(lease.begin_upgrade(at(0), PATIENCE));
+    assert!(lease.begin_upgrade(at(0), PATIENCE).is_ok());
     let (upgrade, commands) = claim(Origin::Upgraded, votes);
     (lease, upgrade, commands)
 }
@@ -241,8 +241,9 @@ fn release_during_an_upgrade_waits_for_the_end_of_that() {
 
 #[test]
 fn won_upgrade_ends_its_lease() {
-    let (mut lease, upgrade, _) = upgrading([GRANTED, GRANTED]);
-    assert!(lease.upgraded(at(1)) && upgrade.lease().is_valid(at(1)));
+    let (mut lease, mut upgrade, _) = upgrading([GRANTED, GRANTED]);
+    assert_eq!(lease.upgraded(at(1), &mut upgrade), Ok(()));
+    assert!(upgrade.lease().is_valid(at(1)));
     assert_eq!(lease.lease().ended(at(1)), Some(Ended::Upgraded));
     assert!(lease.is_over() && lease.is_deleted());
     assert_eq!(lease.end_upgrade(at(1)), Commands::default());
@@ -253,7 +254,9 @@ fn earlier_upgrade_gives_nothing_back_to_a_lease_that_was_upgraded() {
     let (mut lease, _, commands) = upgrading([HELD, HELD]);
     assert_eq!(lease.gives_back(&'u', commands.give_back), Commands::default());
     let _ = lease.end_upgrade(at(1));
-    assert!(lease.begin_upgrade(at(2), PATIENCE) && lease.upgraded(at(3)));
+    assert!(lease.begin_upgrade(at(2), PATIENCE).is_ok());
+    let (mut upgrade, _) = claim(Origin::Upgraded, [GRANTED, GRANTED]);
+    assert_eq!(lease.upgraded(at(3), &mut upgrade), Ok(()));
     let expected = Commands { release_upgrades: vec![('u', 2)], ..Commands::default() };
     assert_eq!(lease.end_upgrade(at(3)), expected);
 }
@@ -262,8 +265,7 @@ fn earlier_upgrade_gives_nothing_back_to_a_lease_that_was_upgraded() {
 fn won_upgrade_of_a_lease_that_has_ended_gives_back() {
     let (mut lease, mut upgrade, _) = upgrading([GRANTED, HELD, GRANTED]);
     assert!(lease.release(at(1)).is_some());
-    assert!(!lease.upgraded(at(1)));
-    assert_eq!(upgrade.refuse(at(1)), give_back([0, 2]));
+    assert_eq!(lease.upgraded(at(1), &mut upgrade), Err(give_back([0, 2])));
     assert!(!upgrade.lease().is_valid(at(1)));
 }
 
@@ -278,6 +280,23 @@ fn release_deletes_what_is_left_of_the_giver() {
         let mut claim = lease(origin);
         assert!(claim.release(at(1)).is_some());
         assert_eq!(claim.send_release().release_giver, giver);
+    }
+}
+
+#[test]
+fn late_extension_does_not_outlast_the_time_for_which_keys_are_kept() {
+    for answer in [Answer::Yes, Answer::Unknown, Answer::No] {
+        let second = if answer == Answer::No { release([]) } else { release([1]) };
+        let mut claim = lease(Origin::Acquired);
+        let releasing = claim.release(at(1)).expect("it is not released yet");
+        assert_eq!(claim.extended_after_release(1, answer), release([]), "the keys are deleted");
+        assert!(claim.keep_keys(&releasing, at(1), TERM).is_some());
+        let mut released = claim.clone();
+        let _ = claim.send_release();
+        assert_eq!(claim.extended_after_release(1, answer), release([]), "RELEASE is under way");
+        assert_eq!(claim.end_release(), second);
+        let _ = (released.send_release(), released.end_release());
+        assert_eq!(released.extended_after_release(1, answer), second);
     }
 }
 
@@ -317,17 +336,29 @@ fn late_grant_of_a_detached_lease_is_released() {
 fn lease_is_not_detached_if_too_many_nodes_may_yet_set_its_keys() {
     let mut claim = lease(Origin::Acquired);
     assert!(claim.heal(at(1), set([0])).is_some());
-    assert_eq!(claim.detach(at(1)), Err(Undetachable::Silent(set([0, 2]))));
+    assert_eq!(claim.detach(at(1)), Err(Obstacle::Silent(set([0, 2]))));
     assert!(claim.lease().is_valid(at(1)));
 }
 
 #[test]
-fn lease_that_is_upgraded_or_has_ended_is_not_detached() {
+fn lease_that_is_being_upgraded_or_has_ended_is_not_changed() {
     let mut claim = lease(Origin::Acquired);
     let mut expired = claim.clone();
-    assert!(claim.begin_upgrade(at(1), PATIENCE));
-    assert_eq!(claim.detach(at(1)), Err(Undetachable::Upgrading));
-    assert_eq!(expired.detach(at(END)), Err(Undetachable::Ended(Ended::Expired)));
+    assert!(claim.begin_upgrade(at(1), PATIENCE).is_ok());
+    let has_ended = Obstacle::Ended(Ended::Expired);
+    assert_eq!(claim.detach(at(1)), Err(Obstacle::Upgrading));
+    assert_eq!(claim.downgrade(at(1), 't'), Err(Obstacle::Upgrading));
+    assert_eq!(claim.begin_upgrade(at(1), PATIENCE), Err(Obstacle::Upgrading));
+    assert_eq!(expired.detach(at(END)), Err(has_ended));
+    assert_eq!(expired.downgrade(at(END), 't'), Err(has_ended));
+    assert_eq!(expired.begin_upgrade(at(END), PATIENCE), Err(has_ended));
+}
+
+#[test]
+fn requests_after_a_downgrade_name_its_subject() {
+    let mut claim = lease(Origin::Acquired);
+    assert_eq!(claim.downgrade(at(1), 's'), Ok(()));
+    assert_eq!(claim.subject(), &'s');
 }
 
 #[test]
@@ -341,26 +372,69 @@ fn detached_lease_that_nobody_adopts_is_deleted() {
     assert!(lease.is_deleted());
 }
 
-/// Resumes a lease that all three nodes granted, when the nodes in `holders` still hold the key and the nodes in
-/// `missing` do not.
+/// Resumes a lease that all three nodes have granted. The nodes in `holders` still hold the key; the nodes in `missing`
+/// do not.
 fn resume(holders: &[usize], missing: NodeSet, now: u64) -> Result<Claim<char>, Unresumable> {
     let left = holders.iter().map(|node| (*node, TERM.ttl)).collect();
     let stored = StoredToken { asked: at(0), left, missing };
-    Claim::resume(quorum(), quorum().all(), 7, TERM, &stored, at(now))
+    Claim::resume('t', quorum(), quorum().all(), 7, TERM, &stored, at(now))
 }
 
 #[test]
-fn resumed_lease_is_not_repaired() {
-    let mut claim = resume(&[0, 1], set([2]), 1).expect("a majority holds the key");
-    assert!(claim.lease().is_valid(at(1)));
-    assert_eq!((claim.heal(at(1), set([2])), claim.holders()), (None, set([0, 1])));
+fn resumed_lease_is_released_where_it_may_be() {
+    let claim = resume(&[0, 1], NodeSet::EMPTY, 1).expect("a majority holds the key");
+    assert_eq!(claim.holders(), set([0, 1, 2]));
+}
+
+#[test]
+fn lease_that_may_be_elsewhere_is_neither_repaired_nor_changed() {
+    let mut kept = lease(Origin::Acquired);
+    assert_eq!(kept.pass_on(at(1)), Ok(set([0, 1])));
+    let resumed = resume(&[0, 1], set([2]), 1).expect("a majority holds the key");
+    for mut claim in [kept, resumed] {
+        assert!(claim.lease().is_valid(at(1)) && claim.is_elsewhere());
+        assert_eq!(claim.heal(at(1), set([2])), None);
+        assert_eq!(claim.detach(at(1)), Err(Obstacle::Elsewhere));
+        assert_eq!(claim.downgrade(at(1), 't'), Err(Obstacle::Elsewhere));
+        assert_eq!(claim.begin_upgrade(at(1), PATIENCE), Err(Obstacle::Elsewhere));
+    }
+}
+
+#[test]
+fn lease_that_other_nodes_may_still_hold_has_not_ended() {
+    let short = Duration::from_millis(1);
+    for (left, is_known) in [
+        (vec![(0, short), (1, TERM.ttl)], false),
+        (vec![(0, short), (1, short)], true),
+        (vec![(1, TERM.ttl)], false),
+    ] {
+        let stored = StoredToken { asked: at(0), left, missing: NodeSet::EMPTY };
+        let resumed = Claim::resume('t', quorum(), quorum().all(), 7, TERM, &stored, at(2));
+        let ended = Some(Unresumable::Ended(set([])));
+        assert_eq!(resumed.err(), if is_known { ended } else { Some(Unresumable::Unknown) });
+    }
+}
+
+#[test]
+fn lease_is_passed_on_only_if_no_request_of_an_upgrade_is_under_way() {
+    let (mut lease, _, commands) = upgrading([HELD, HELD]);
+    assert_eq!(lease.pass_on(at(1)), Err(Obstacle::Upgrading));
+    assert_eq!(lease.gives_back(&'u', commands.give_back), Commands::default());
+    let _ = lease.end_upgrade(at(1));
+    assert_eq!(lease.pass_on(at(1)), Err(Obstacle::Upgrading));
+    for node in 0..3 {
+        lease.gave_back(at(1), &'u', node);
+    }
+    assert_eq!(lease.pass_on(at(END)), Err(Obstacle::Ended(Ended::Expired)));
+    assert!(!lease.is_elsewhere());
+    assert!(lease.pass_on(at(1)).is_ok() && lease.is_elsewhere());
 }
 
 #[test]
 fn lease_is_resumed_only_while_a_majority_holds_it() {
     assert!(resume(&[0, 1], NodeSet::EMPTY, 1).is_ok());
-    assert_eq!(resume(&[0], set([1, 2]), 1).err(), Some(Unresumable::Ended));
-    assert_eq!(resume(&[0, 1], set([2]), END).err(), Some(Unresumable::Ended));
+    assert_eq!(resume(&[0], set([1, 2]), 1).err(), Some(Unresumable::Ended(set([0]))));
+    assert_eq!(resume(&[0, 1], set([2]), END).err(), Some(Unresumable::Ended(set([]))));
     assert_eq!(resume(&[0], set([2]), 1).err(), Some(Unresumable::Unknown));
 }
 
@@ -389,15 +463,16 @@ fn late_vote_of_a_forgotten_lease_is_released_if_it_may_have_the_keys() {
 fn keys_are_gone_a_term_after_the_last_request_can_arrive() {
     let mut claim = lease(Origin::Acquired);
     assert_eq!(claim.gone_by(), TERM.gone(at(0)));
-    let (_, patience) = claim.extend(at(1_000), TERM, PATIENCE).expect("it is valid");
-    assert_eq!((patience, claim.gone_by()), (PATIENCE, TERM.gone(at(2_000))));
-    assert!(claim.begin_upgrade(at(3_000), PATIENCE));
+    let extension = claim.extend(at(1_000), TERM, PATIENCE).expect("it is valid");
+    assert_eq!((extension.sent(), extension.patience()), (at(1_000), PATIENCE));
+    assert_eq!(claim.gone_by(), TERM.gone(at(2_000)));
+    assert!(claim.begin_upgrade(at(3_000), PATIENCE).is_ok());
     assert_eq!(claim.gone_by(), TERM.gone(at(5_000)));
 }
 
 #[test]
 fn extension_waits_for_no_node_beyond_the_end_of_the_lease() {
     let mut claim = lease(Origin::Acquired);
-    let (_, patience) = claim.extend(at(END - 10), TERM, PATIENCE).expect("it is valid");
-    assert_eq!(patience, Duration::from_millis(10));
+    let extension = claim.extend(at(END - 10), TERM, PATIENCE).expect("it is valid");
+    assert_eq!(extension.patience(), Duration::from_millis(10));
 }

@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// The expected decision, computed from the definition of a round instead of with the code under test.
+/// The expected decision. It is computed from the definition of a round, without the code under test.
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
     Won { after: usize },
@@ -144,7 +144,7 @@ fn undone_when_abandoned(kinds: &[Kind], order: &[usize]) {
             actions.undo.iter().for_each(|node| undone.insert(node));
             won |= matches!(actions.outcome, Some(Outcome::Won { .. }));
             // Grants of a won round are released with the lease, even grants that arrive after the round was abandoned.
-            // A request with an unknown result may be applied after that release, so its node must be undone.
+            // A request whose result is unknown may be applied after that release, so its node must be undone.
             let is_released =
                 won && (index <= abandoned_after || matches!(vote, Vote::Granted { .. }));
             if kinds[node].may_have_token() && !is_released {
@@ -180,7 +180,7 @@ fn every_combination_of_up_to_seven_nodes_is_decided_as_early_as_possible() {
             let kinds: Vec<Kind> = combination.iter().map(|kind| KINDS[*kind]).collect();
             // Slow nodes answer in time.
             play(&kinds, &sorted(&kinds, false, false), nodes);
-            // Slow nodes answer after the validity end.
+            // Slow nodes answer after the end of the validity.
             let order = sorted(&kinds, true, true);
             let late_from =
                 order.iter().position(|node| kinds[*node] == Kind::Slow).unwrap_or(nodes);

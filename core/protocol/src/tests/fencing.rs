@@ -144,7 +144,7 @@ fn a_node_uses_its_own_clock_if_the_proposal_is_far_from_it() {
     assert_eq!(next_fence(2 * clock, clock, clock), Some(2 * clock + 1));
 }
 
-/// Once a node forgets a counter, every fence that it grants later is larger than that counter, whatever the
+/// After a node has forgotten a counter, every fence that the node grants is larger than that counter, whatever the
 /// proposal.
 #[test]
 fn a_counter_is_forgotten_only_when_every_later_floor_is_larger() {
@@ -221,8 +221,8 @@ fn fences_grow_across_wrong_clocks_forgotten_counters_and_guarded_restarts() {
         let guard = 2 * NEAR + apart + 1;
         for (case, pause) in [1, NEAR, MINUTE, 2 * MINUTE, 20 * MINUTE, guard].iter().enumerate() {
             for forgetful in [None, Some(0), Some(1), Some(2)] {
-                // The restart guard ignores a node that has forgotten its counters until the time `guard` has passed.
-                // So the test skips shorter pauses if a node forgets.
+                // After a node has forgotten its counters, the restart guard ignores the node for the time `guard`. So
+                // the test skips shorter pauses if a node forgets.
                 if forgetful.is_some() && (case != 5 && *pause < guard) {
                     continue;
                 }

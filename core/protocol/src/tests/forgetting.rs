@@ -150,7 +150,8 @@ fn lease() -> Lease {
     granted_by_all(Quorum::over(5).expect("valid"), at(END), None)
 }
 
-/// Begins an extension at `sent`, and passes these answers to the lease. Returns the nodes to repair after each answer.
+/// Begins an extension at `sent`, and passes these answers to the lease. Returns, for each answer, the nodes to repair
+/// after that answer.
 fn repaired(lease: &mut Lease, sent: Moment, answers: [Answer; 5]) -> Vec<Vec<usize>> {
     let mut extension = lease.extend(sent, TERM).expect("valid");
     let now = sent.plus(Duration::from_millis(1));
@@ -262,8 +263,8 @@ fn late_grants_and_repaired_nodes_are_no_longer_missing() {
 }
 
 /// Nodes 0 to 2 hold the key of a lease. Node 2 forgets the key. Another client wins a round on nodes 2 to 4 and
-/// releases its lease. Then nodes 3 and 4 get the key of the first lease, by repair or by a late grant, but they must
-/// not confirm that lease.
+/// releases its lease. After that, nodes 3 and 4 get the key of the first lease, by repair or by a late grant. These
+/// two nodes must not confirm the first lease.
 #[test]
 fn a_lease_that_another_client_took_over_is_lost_even_if_all_nodes_hold_it_again() {
     use Answer::{No, Yes};
@@ -289,7 +290,8 @@ fn a_lease_that_another_client_took_over_is_lost_even_if_all_nodes_hold_it_again
 }
 
 /// A contender that lost its round has left a larger fence on nodes 3 and 4. Nodes 0 to 2 are a majority and confirm
-/// the lease, so no other client has won a round since. Nodes 3 and 4 then count again.
+/// the lease, so no other client can have won a round in the meantime. After this confirmation, nodes 3 and 4 count
+/// again.
 #[test]
 fn repaired_nodes_count_again_after_a_majority_has_confirmed() {
     use Answer::{No, Unknown, Yes};

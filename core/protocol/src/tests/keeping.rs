@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
-const TURNS: Turns = Turns { call: SECOND, keep: SECOND, memory: SECOND.saturating_mul(60) };
+const TURNS: Turns = Turns { call: SECOND, reserve: SECOND, memory: SECOND.saturating_mul(60) };
 
 fn time(now: Moment) -> Time {
     Time { now, wall: 1_000_000_000_000 }

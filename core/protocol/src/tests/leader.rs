@@ -25,7 +25,7 @@ fn fence_of_a_late_grant_is_not_reported() {
     assert_eq!(leader(3, 0, &stored), Some(("a", 5)));
     // The next leader is reported even if its fence is smaller than that of the late grant.
     assert_eq!(leader(3, 5, &[("a", 9), ("b", 6), ("b", 6)]), Some(("b", 6)));
-    // If no majority stores the same fence, the observer cannot know which fence is that of the lease.
+    // If no majority stores the same fence, the observer cannot know which fence belongs to the lease.
     assert_eq!(leader(3, 0, &[("a", 9), ("a", 5)]), None);
 }
 

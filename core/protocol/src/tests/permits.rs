@@ -11,8 +11,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A waiter's turn lasts one second.
-const TURNS: Turns =
-    Turns { call: Duration::from_secs(1), keep: Duration::ZERO, memory: Duration::from_secs(100) };
+const TURNS: Turns = Turns {
+    call: Duration::from_secs(1),
+    reserve: Duration::ZERO,
+    memory: Duration::from_secs(100),
+};
 
 /// A node with one semaphore. Waiters whose channel is `live` are subscribed.
 #[derive(Default)]
@@ -101,7 +104,8 @@ impl Node {
         })
     }
 
-    /// Locks a slot with this token for 10 s from now, as EXTEND does, but even if the lock has expired.
+    /// Locks a slot for this token for 10 s from now. Unlike EXTEND, this function also locks a slot whose lock has
+    /// expired.
     fn take_again(&mut self, slot: u32, token: char) {
         let expires = at(self.now + 10_000);
         self.entries.entry(slot).or_default().store_lock(Some((token, expires)));
@@ -148,7 +152,7 @@ fn a_slot_has_one_holder_and_several_are_granted_together_or_not_at_all() {
     assert!(node.is_granted('b', &[0, 2], None), "the refused round left something");
     let refused = node.refused('c', &[0], (3, 0), None);
     assert_eq!((refused.free, refused.expires_in), (vec![], Some(Duration::from_secs(10))));
-    // RELEASE deletes only the lock that the token holds: that of slot 1, not that of slot 0.
+    // The token holds only slot 1, so RELEASE deletes the lock of slot 1, but not that of slot 0.
     assert!(!node.release('a', &[0, 1]));
     assert!(!node.is_granted('c', &[0], None));
     assert!(node.is_granted('c', &[1], None));
@@ -290,7 +294,7 @@ fn a_waiter_that_is_not_subscribed_is_removed() {
     assert!(node.release('b', &[1]));
     assert_eq!(node.sent(), [to("live#4", &[1])]);
     assert_eq!(node.permits.queue.len(at(0)), 1);
-    // An ACQUIRE of another client also removes a waiter without a subscriber, and is then granted.
+    // An ACQUIRE of another client removes a waiter without a subscriber, and is then granted.
     assert!(node.release('a', &[0]));
     assert!(!node.is_granted('x', &[2], Some(("dead#5*2", 5))));
     assert!(node.is_granted('z', &[0], None));

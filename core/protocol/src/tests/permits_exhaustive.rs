@@ -1,11 +1,12 @@
 //! Every run of a small semaphore: three clients, three nodes, two slots, and a restart.
 //!
-//! Each client has one round. The client may want any slots, begin at any time, reach the nodes in any order and at any
-//! time while its lease would be valid, and release at any time. One node may restart and forget everything. The search
-//! checks that no two valid leases have the same slot, and that at most two permits are held at a time.
+//! Each client has one round, which may begin at any time and may be for any slots. The requests of a round reach the
+//! nodes in any order, at any time while the lease of the round would be valid. A client may release its lease at any
+//! time. One node may restart and forget everything. The search checks that no two valid leases have the same slot, and
+//! that at most two permits are held at a time.
 //!
 //! The nodes run the code of `node/permits.rs`. `Guard` decides which votes a client counts, and `Term` decides how
-//! long its lease is valid.
+//! long a lease is valid.
 
 use super::{TERM, at};
 use crate::node::entry::{Entry, Time};
@@ -21,8 +22,8 @@ const CLIENTS: usize = 3;
 const LIMIT: usize = 2;
 /// Time passes in steps of half a ttl.
 const STEP: u64 = 5_000;
-/// The number of the current step, which never changes: when time passes, the numbers of all recorded steps decrease
-/// instead. So states that differ only in when they occur are equal.
+/// The number of the current step. This number never changes: when time passes, the numbers of all recorded steps
+/// decrease instead. States that differ only in when they occur are therefore equal.
 const NOW: u8 = 10;
 /// After this many steps, the votes of a restarted node count again.
 const GUARDED: u8 = 3;
@@ -44,7 +45,7 @@ type Mask = u8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Client {
     Idle,
-    /// `asked` and `granted` are sets of nodes. The lease is valid once a majority has granted it; from then on,
+    /// `asked` and `granted` are sets of nodes. The lease is valid as soon as a majority has granted it. After that,
     /// `granted` no longer matters.
     Round {
         slots: Mask,
@@ -53,7 +54,7 @@ enum Client {
         granted: Mask,
         is_won: bool,
     },
-    /// The client has released, or its lease would no longer be valid.
+    /// The client has released its lease, or the validity of the lease has ended.
     Over,
 }
 
@@ -206,8 +207,8 @@ impl State {
                 Client::Over => {}
             }
         }
-        // A node without keys has nothing to forget, so its restart could only make clients ignore its votes. Such a
-        // restart is not tried.
+        // A node without keys has nothing to forget. Its restart could only make clients ignore its votes, so the
+        // search does not try such a restart.
         if self.nodes.iter().all(|node| node.restarted.is_none()) {
             let has_keys = |node: &usize| self.nodes[*node].held != [None; LIMIT];
             steps.extend((0..NODES).filter(has_keys).map(Step::Restart));
@@ -327,7 +328,7 @@ const ORDERS: [[usize; NODES]; 6] =
     [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 /// Searches all runs, the shortest first. Returns the number of states. States that differ only in how nodes and slots
-/// are numbered count once. If a state is wrong, returns the run that leads to that state instead.
+/// are numbered count once. If a state is wrong, returns the run that leads to this state as the error.
 fn search(rule: Rule) -> Result<usize, Vec<(Step, State)>> {
     let mut seen = HashSet::from([State::FIRST]);
     // Each state with the step that leads to it, and the position of the previous state.

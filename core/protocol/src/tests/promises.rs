@@ -1,9 +1,9 @@
 //! Checks that a node keeps its promises to leases, for every order of requests to one node, up to a bound on time.
 //!
 //! A node that grants or confirms a resource promises the resource to the token until the ttl has passed by the node's
-//! clock. Until then, the token must hold the resource, whatever requests arrive, unless a request of the lease itself
-//! ends the promise. When all promises have ended, the resource must be free. Quorums rely on these promises and on
-//! fences, and on nothing else that a node does.
+//! clock. Until then, the token must hold the resource, whatever requests of other leases arrive. Only a request of the
+//! lease itself, or of a lease that takes over this lease, can end the promise earlier. When all promises have ended,
+//! the resource must be free. Quorums rely only on these promises and on fences.
 
 use super::at;
 use crate::node::entry::Time;
@@ -27,7 +27,8 @@ const WALL_TICK: u64 = 16;
 /// The mode in which a lease has each resource; `None` if the lease does not have that resource.
 type Modes = [Option<LockMode>; RESOURCES];
 
-/// A lease in a search: it is acquired, adopted, or the result of an upgrade. The node grants it with `ttl`, in ticks.
+/// A lease in a search: it is acquired, adopted, or the result of an upgrade. The node grants the lease for `ttl`
+/// ticks.
 #[derive(Clone, Copy)]
 struct Cast {
     modes: Modes,
@@ -133,7 +134,7 @@ impl Node {
         }
     }
 
-    /// Applies a request, and records what the node promises by its answer.
+    /// Applies a request, and records what the node promises with its answer.
     fn apply(&mut self, cast: &[Cast], request: Request) {
         let (Request::Acquire(lease)
         | Request::Extend(lease, _)
@@ -254,8 +255,8 @@ impl Node {
         }
     }
 
-    /// Removes what no longer matters to the search: fences, and locks, shares and promises that have expired. So
-    /// states that differ only in these become equal.
+    /// Removes what no longer matters to the search: all fences, and expired locks, shares and promises. States that
+    /// differ only in such data become equal.
     fn tidy(&mut self) {
         let now = self.now();
         for record in &mut self.records {
@@ -290,7 +291,7 @@ impl Node {
                 let mode = self.modes(cast, lease)[resource];
                 mode.is_some_and(|mode| entry.holds(now, &token(lease), mode))
             };
-            // If an upgrade was granted, the upgrade's token also keeps other leases out on behalf of the shared lease.
+            // If an upgrade was granted, its token keeps other leases out on behalf of the shared lease, too.
             let keeps = |lease: usize| {
                 let mut others = 0..cast.len();
                 let is_of = |other: usize| cast[other].giver == Some(lease);
@@ -318,7 +319,7 @@ impl Node {
 /// of distinct states. If a check fails, the panic message shows the shortest sequence that leads to the failure.
 fn search(cast: &[Cast], requests: &[Request]) -> usize {
     let mut seen = HashSet::new();
-    // Each step with the position of the step before it.
+    // All steps tried so far. Each step has the position of the step before it.
     let mut steps: Vec<(Option<Request>, usize)> = vec![(None, 0)];
     let mut nodes = VecDeque::from([(Node::new(), 0)]);
     while let Some((node, place)) = nodes.pop_front() {
@@ -397,7 +398,7 @@ fn node_keeps_its_promises_when_a_share_is_adopted() {
     println!("{} states", search(&cast, &requests));
 }
 
-/// The lease has one resource shared and one exclusively, so only one of them is upgraded.
+/// The lease holds one resource in shared mode and one exclusively, so only the first is upgraded.
 #[test]
 fn node_keeps_its_promises_when_a_lease_of_mixed_modes_is_upgraded() {
     let cast = [

@@ -1,4 +1,5 @@
-//! Property tests with random input, for times, numbers and sequences of events: there are too many to try them all.
+//! Property tests of times, numbers and sequences of events. There are too many inputs to try all of them, so the input
+//! is random.
 
 mod guarding;
 mod leasing;

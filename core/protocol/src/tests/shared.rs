@@ -33,7 +33,7 @@ fn failed_upgrade_shortens_no_resource_of_the_lease() {
         records.iter_mut().map(|record| &mut record.entry).zip(modes).collect();
     let vote = acquire(&mut entries, time(0), &1, TTL, WALL);
     assert!(matches!(vote, Some(Vote::Granted { .. })), "{vote:?}");
-    // An extension with a longer ttl begins after the TRANSFER was sent, but arrives before the TRANSFER.
+    // An EXTEND with a longer ttl is sent after the TRANSFER, but arrives before the TRANSFER.
     for (entry, mode) in entries {
         assert!(entry.extend_in(time(0), &1, LONG, mode));
     }
@@ -83,7 +83,7 @@ fn downgrade_after_an_extension_notifies_the_readers_that_wait() {
     let waiter = (&"client#1".into(), 1);
     let _ = record::join(&mut [(&mut record, LockMode::Shared)], at(0), waiter, turns, call);
     assert_eq!(called.get(), 0);
-    // The lease was downgraded, and an EXTEND of the shared lease arrives before the DOWNGRADE.
+    // The client has downgraded the lease. An EXTEND of the shared lease arrives before the DOWNGRADE.
     assert!(record.entry.extend_in(time(1), &1, LONG, LockMode::Shared));
     assert_eq!(called.get(), 0);
     let downgraded = &mut [(&mut record, LockMode::Shared)];

@@ -73,26 +73,26 @@ fn a_round_consumes_its_notifications() {
 #[test]
 fn an_unusable_resource_is_reserved_for_a_small_part_of_the_time() {
     let mut calls = calls(1);
-    let mut kept = Duration::ZERO;
+    let mut reserved = Duration::ZERO;
     let mut longest = Duration::ZERO;
     for now in 0..100_000 {
         // The waiter is notified every millisecond.
         calls.add(at(now), 0, 0, at(FAR), DELAY, 0);
-        let Turns { keep, .. } = calls.begin(at(now));
-        assert!(keep.is_zero() || keep >= DELAY.shortest);
-        assert!(keep <= DELAY.shortest.max(Duration::from_millis(now) / 8));
-        kept += keep;
-        longest = longest.max(keep);
+        let Turns { reserve, .. } = calls.begin(at(now));
+        assert!(reserve.is_zero() || reserve >= DELAY.shortest);
+        assert!(reserve <= DELAY.shortest.max(Duration::from_millis(now) / 8));
+        reserved += reserve;
+        longest = longest.max(reserve);
     }
-    assert!(kept <= Duration::from_secs(100) / 5 + longest, "{kept:?}");
+    assert!(reserved <= Duration::from_secs(100) / 5 + longest, "{reserved:?}");
     let mut waits_for_long = super::turns::calls(1);
     waits_for_long.add(at(FAR), 0, 0, at(FAR), DELAY, 0);
-    assert_eq!(waits_for_long.begin(at(FAR)).keep, LONGEST_CALL);
+    assert_eq!(waits_for_long.begin(at(FAR)).reserve, LONGEST_CALL);
     // The longer a waiter waits, the longer its reservations are. So a waiter eventually reserves a resource for longer
     // than other clients hold their leases.
     assert!(longest >= Duration::from_secs(100) / 20, "{longest:?}");
     // A waiter that was not notified reserves nothing.
-    assert!(super::turns::calls(1).begin(at(0)).keep.is_zero());
+    assert!(super::turns::calls(1).begin(at(0)).reserve.is_zero());
 }
 
 #[test]

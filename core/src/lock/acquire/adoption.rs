@@ -1,7 +1,7 @@
 //! The part of an acquire that is specific to adoptions: tracks whether an adopter can still win the detached lease.
 //!
-//! Only `acquire.rs` calls this. The round sends TRANSFER instead of ACQUIRE (`claim/round.rs`); the protocol decides
-//! when the lease is lost.
+//! Only `acquire.rs` and `report.rs` call this module. The rounds of an adoption run in `claim/round.rs`, which sends
+//! TRANSFER instead of ACQUIRE. The protocol decides when no adopter can win the lease any more.
 
 use crate::lock::claim::handover::Giver;
 use crate::wire::answer::Answered;
@@ -20,7 +20,7 @@ impl AdoptionState {
         Box::new(Self { giver, protocol: AdoptionTally::new(quorum, silent) })
     }
 
-    /// Records the answers in a lost round. Returns why no further round can win; `None` if a further round may win.
+    /// Records the answers of a lost round. Returns why no further round can win; `None` if a further round may win.
     pub(super) fn lost(&mut self, answers: &[Option<Answered>]) -> Option<Untransferable> {
         self.protocol.lost(answers.iter().flatten().filter_map(other_holder).collect())
     }
@@ -31,8 +31,8 @@ impl AdoptionState {
     }
 }
 
-/// Returns the holder that a node reported instead of the giver when it refused TRANSFER: `Some(None)` if a key is
-/// missing on the node. Returns `None` if the node did not refuse.
+/// Returns the holder that a node reported when it refused TRANSFER because the giver does not hold the keys there.
+/// `Some(None)` means that a key is missing on the node. `None` means that the node did not refuse for this reason.
 pub(super) fn other_holder(answered: &Answered) -> Option<Option<Holder>> {
     match answered {
         Ok(Reply::NotTransferred(Elsewhere { holder: Holder::Nobody, .. })) => Some(None),

@@ -1,6 +1,6 @@
 //! How an acquire waits: in the local queue, in the nodes' queues, and between rounds.
 //!
-//! Only `acquire.rs` calls this. It starts no round and answers no caller.
+//! Only `acquire.rs` calls this module. The code here starts no round and answers no caller.
 
 use super::Acquire;
 use super::report::blocker;
@@ -21,15 +21,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The delay before an acquire joins a node's queue again, if the previous request to join has failed.
+/// The delay before an acquire repeats a failed request to join a node's queue.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
 
-/// The time after which an acquire emits a warning event if it waits for a lock that its own thread or task holds.
+/// How long an acquire waits for a lease of its own thread or task before it emits a warning event.
 const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 
 impl Acquire {
-    /// Waits in the local queue. Returns `None` when this acquire has its turn. Returns an error if `wait` ended before
-    /// that, or if too few nodes can vote.
+    /// Waits in the local queue. Returns `None` when it is this acquire's turn, and at once if this acquire does not
+    /// queue. Returns an error if `wait` ends first, if too few nodes can vote, or if the acquire must not wait.
     pub(super) async fn wait_in_local_queue(&mut self) -> Option<Error> {
         if self.place.as_ref()?.joined_behind_others() {
             self.begin_to_wait(None);
@@ -44,9 +44,9 @@ impl Acquire {
             match end {
                 Some(end) => {
                     sleep(end.since(clock::now())).await;
-                    // A report that is older than this may name a holder that has released the lock since, or miss a
-                    // recent outage. The limit is relative to the current time, not to `end`, because the timer fires
-                    // late if the machine was suspended.
+                    // A report that is older than `retry_delay` may name a holder that has released the lock since, or
+                    // miss a recent outage. Count from now, not from `end`: the timer fires late if the machine was
+                    // suspended.
                     clock::now().minus(retry_delay).max(self.arrived)
                 }
                 None => std::future::pending().await,
@@ -70,10 +70,11 @@ impl Acquire {
         }
     }
 
-    /// Records that the acquire must wait. `holder` is the name of the holder, if known. The first time, schedules the
-    /// warning for a caller that waits for its own lease. If that lease is shared, and is released only at the end of
-    /// the block in which the caller waits, waiting is of no use. In this case, sets `mistake`, so that the acquire
-    /// fails.
+    /// Records that the acquire must wait. `holder` is the name of the holder, if known.
+    ///
+    /// For a lock, the first call also checks whether the caller waits for its own lease. If so, this method usually
+    /// schedules a warning. But if that lease is shared and is released only when the caller's block ends, the wait
+    /// could never end. In this case, this method sets `mistake`, so that the acquire fails.
     fn begin_to_wait(&mut self, holder: Option<&str>) {
         if !self.trace.begin_waiting(holder) || self.permits.is_some() {
             return;
@@ -105,8 +106,8 @@ impl Acquire {
         });
     }
 
-    /// Chooses the permits that the next round tries. If still other permits may be free, also gives the next waiter in
-    /// the local queue its turn.
+    /// Chooses the permits that the next round tries. If further permits may be free, also gives the next waiter in the
+    /// local queue its turn.
     pub(super) fn choose_permits(&mut self) {
         let Some(permits) = &mut self.permits else { return };
         self.keys = permits.choose();
@@ -146,8 +147,9 @@ impl Acquire {
 
     /// Records a lost round, shares its result with the local queue, and returns what to do next.
     pub(super) fn after_loss(&mut self, round: &RunningRound, loss: Loss) -> Next {
-        // Each ACQUIRE carried the queue ticket. A node whose request failed may not have added the waiter to its
-        // queue.
+        // A node that refused the ACQUIRE has added the waiter to its queue, because the ACQUIRE carried the queue
+        // ticket. If the request to a node failed, the waiter might be missing from that node's queue, so it must join
+        // that queue again.
         let failed = |answer: &Option<Answered>| matches!(answer, Some(Err(_)));
         let nodes = 0..round.answers.len();
         nodes.filter(|node| failed(&round.answers[*node])).for_each(|node| {
@@ -219,7 +221,7 @@ impl Acquire {
     }
 
     /// Records a notification, and returns when to start the next round: at `next` or earlier. `resource` is the
-    /// position of the resource that is free; it is not used for permits, because all of them belong to one resource.
+    /// position of the free resource. For permits, `resource` is not used, because all permits belong to one resource.
     fn called(&mut self, node: usize, resource: usize, next: Moment) -> Moment {
         let now = clock::now();
         let delay = self.driver.options.retry_delay;
@@ -233,8 +235,8 @@ impl Acquire {
         }
     }
 
-    /// Joins, in the background, the queues of the nodes to which the client has subscribed since the last call. A node
-    /// on which the resource is free notifies the waiter at once.
+    /// Joins, in the background, the queue of each subscribed node where the waiter might not be in the queue yet. If
+    /// the resource is free on such a node, the node notifies the waiter at once.
     fn join_queues(&mut self) {
         let Some(entry) = self.queue_entry() else { return };
         let QueueEntry { waiter, ticket, nodes, alive, sender, .. } = entry;
@@ -252,9 +254,9 @@ impl Acquire {
         for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
             let subject = Arc::clone(subject);
             let turns = self.driver.turns();
-            let leave = Request::release(&subject, turns);
-            let request = Request::release_queued(&subject, Some(ticket), turns);
-            let join = self.driver.call(node, request, clock::now(), self.node_timeout);
+            let leave = Request::leave(&subject, turns);
+            let join = Request::join(&subject, ticket, turns);
+            let join = self.driver.call(node, join, clock::now(), self.node_timeout);
             let again = sender.clone();
             let closing = self.driver.closing.clone();
             let target = Arc::clone(&self.driver.nodes[node]);
@@ -263,11 +265,11 @@ impl Acquire {
             let join = async move {
                 if join.await.is_err() {
                     closing.run_until_cancelled(sleep(JOIN_AGAIN)).await;
-                    // Fails if the acquire has ended.
+                    // Sending fails if the acquire has ended.
                     let _ = again.try_send(Notification::Unqueued(node));
                 } else if alive.strong_count() == 0 {
-                    // The waiter has left all queues meanwhile. This join may have reached the node after that: leave
-                    // again.
+                    // The waiter has left all queues meanwhile. This join may have reached the node after the request
+                    // to leave, so leave again.
                     let horizon = clock::now().plus(turns.memory);
                     target.deliver(leave, patience, horizon, &closing).await;
                 }
@@ -283,7 +285,7 @@ impl Acquire {
         let Some(subject) = &self.queue_subject else { return };
         let horizon = clock::now().plus(self.driver.turns().memory);
         for node in std::mem::take(&mut self.joined).iter() {
-            let request = Request::release(subject, self.driver.turns());
+            let request = Request::leave(subject, self.driver.turns());
             self.driver.deliver(node, request, self.node_timeout, horizon);
         }
     }

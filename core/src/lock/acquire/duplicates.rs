@@ -5,6 +5,7 @@
 //! `node/identity.rs`.
 
 use crate::error::Result;
+use crate::lock::claim::{Cleanup, Commands};
 use crate::lock::driver::Driver;
 use crate::runtime::clock;
 use crate::wire::reply::Reply;
@@ -14,11 +15,12 @@ use quorlock_protocol::Term;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Searches for the node that is the same server as `node`, and records both as duplicates. `node` has answered that it
-/// held the token of `subject` before it received the ACQUIRE.
+/// Searches for the node that is the same server as `node`, and reports the result to `node/identity.rs`. `node` has
+/// answered that it held the token of `subject` before it received the ACQUIRE.
 ///
-/// Sends ACQUIRE with a fresh token to `node`, then to all nodes: a duplicate answers that it holds this token already.
-/// Then releases the token on all nodes, in the background. Fails only if no random token can be generated.
+/// First releases the token of `subject` on `node`. Then sends ACQUIRE with a fresh token to `node`, and after the
+/// answer also to all nodes. The duplicate of `node` answers that it holds the fresh token already. Finally releases
+/// the fresh token on all nodes, in the background. Fails only if no random token can be generated.
 pub(crate) async fn find_duplicate(
     driver: &Arc<Driver>,
     node: usize,
@@ -28,8 +30,8 @@ pub(crate) async fn find_duplicate(
 ) -> Result<()> {
     let now = clock::now();
     let keys = Arc::clone(&subject.keys);
-    let release = |subject| Request::release(subject, driver.turns());
-    let _ = driver.call(node, release(&subject), now, patience).await;
+    let release = Request::release(&subject, driver.turns());
+    let _ = driver.call(node, release, now, patience).await;
     let token = Token::new(subject.token.holder().unwrap_or_default())?;
     let subject = Arc::new(Subject::new(keys, token, None));
     let ttl = term.ttl;
@@ -39,8 +41,8 @@ pub(crate) async fn find_duplicate(
         Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket: None, turns };
     let first = driver.call(node, request.clone(), now, patience).await;
     let mut duplicate = None;
-    // If `node` has refused, because another client holds the resource, the duplicate stays unknown until the next
-    // attempt.
+    // If `node` does not grant the ACQUIRE, for example because another client holds the resource, the duplicate stays
+    // unknown until the next attempt.
     if let Ok(Reply::Granted { .. } | Reply::Uncounted(..)) = first {
         let mut fan_out = driver.broadcast(request, now, patience);
         while let Some((other, answered)) = fan_out.next().await {
@@ -48,10 +50,8 @@ pub(crate) async fn find_duplicate(
             duplicate = if knows && other != node { Some(other) } else { duplicate };
         }
     }
-    let horizon = term.gone(clock::now());
-    for node in 0..driver.nodes.len() {
-        driver.deliver(node, release(&subject), patience, horizon);
-    }
+    let commands = Commands { release: driver.quorum.all(), ..Commands::default() };
+    Cleanup::of(subject, term, patience).run(driver, term.gone(clock::now()), commands);
     driver.identities.found_duplicate(node, duplicate);
     Ok(())
 }

@@ -89,7 +89,7 @@ impl Acquire {
 /// How an error names another lease of the same client that holds the resource.
 const OTHER_LEASE: &str = "another lease of this client";
 
-/// The message for permits that were not free in time.
+/// Returns the error message for permits that were not free in time.
 fn permits_message(
     resources: &Resources,
     permits: &PermitChoice,
@@ -123,7 +123,7 @@ pub(super) fn reason(why: Untransferable, answers: &[Option<Answered>]) -> Strin
     }
 }
 
-/// Returns the name of the holder that the largest number of refusing nodes have; `None` if that holder has no name.
+/// Returns the name of the holder that the largest number of refusing nodes report; `None` if that holder has no name.
 fn holder_name(answers: &[Option<Answered>]) -> Option<String> {
     let holders: Vec<_> = answers.iter().flatten().filter_map(other_holder).flatten().collect();
     let count = |holder: &Holder| holders.iter().filter(|other| *other == holder).count();
@@ -138,7 +138,8 @@ fn holder_name(answers: &[Option<Answered>]) -> Option<String> {
 pub(super) struct Blocker<'a> {
     /// The name that the holder gave itself.
     pub(super) name: &'a str,
-    /// The time until the last key of the holder expires, unless its lease is extended; `None` if a key never expires.
+    /// The time until the last key of the holder expires, unless the holder extends its lease; `None` if a key never
+    /// expires.
     pub(super) expires_in: Option<Duration>,
 }
 
@@ -169,7 +170,7 @@ impl fmt::Display for Blocker<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "held by {}", self.name)?;
         let Some(left) = self.expires_in else { return Ok(()) };
-        // Rounded up to tenths of a second.
+        // A time of at least one second is rounded up to tenths of a second.
         let tenths = u64::try_from(left.as_millis().div_ceil(100)).unwrap_or(u64::MAX);
         let rounded = Duration::from_millis(tenths.saturating_mul(100));
         let left = if left < Duration::from_secs(1) { left } else { rounded };
@@ -184,8 +185,8 @@ mod tests {
     use crate::wire::reply::FreePermits;
 
     /// Returns one answer for each character: `-` is a node that grants, `?` a node that does not answer, and `.` a
-    /// node with a holder that has no name. Any other letter is the name of the node's holder. The keys expire after
-    /// 1.01 s, 2.01 s and so on.
+    /// node with a holder that has no name. Any other letter is the name of the node's holder. The first node's key
+    /// expires after 1.01 s, the second node's key after 2.01 s, and so on.
     fn answers(nodes: &str) -> Vec<Option<Answered>> {
         let answer = |(at, letter): (usize, char)| match letter {
             '-' => Some(Ok(Reply::Granted { fence: 1, clock: 1 })),

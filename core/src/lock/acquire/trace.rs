@@ -12,7 +12,7 @@ use quorlock_protocol::{Loss, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The statistics and the tracing span of one acquire. Dropping it before [`AcquireTrace::win`] or
+/// The statistics and the tracing span of one acquire. Dropping this value before [`AcquireTrace::win`] or
 /// [`AcquireTrace::fail`] records a cancelled acquire.
 pub(crate) struct AcquireTrace {
     driver: Arc<Driver>,
@@ -23,13 +23,13 @@ pub(crate) struct AcquireTrace {
     /// Whether other holders or waiters delayed the acquire.
     is_contended: bool,
     has_ended: bool,
-    /// The tracing span that contains the acquire's events; empty once the acquire has ended.
+    /// The tracing span that contains the acquire's events; empty after the acquire has ended.
     span: AcquireSpan,
 }
 
 impl AcquireTrace {
-    /// Counts an attempt and opens its span. Must run in the caller's context: the current span becomes the
-    /// parent.
+    /// Counts an attempt and opens its span. Must run in the caller's context, because the current span becomes the
+    /// parent of the new span.
     pub(crate) fn begin(
         driver: &Arc<Driver>,
         resources: &Resources,
@@ -82,8 +82,8 @@ impl AcquireTrace {
         events::acquired(&span, locked, (fence, holder), self.rounds, took);
     }
 
-    /// Records that the acquire has failed with `error`; `None` if it was cancelled or its client is closed. No effect
-    /// if the acquire has already ended.
+    /// Records that the acquire has failed with `error`; `None` if it was cancelled or its client is closed. Does
+    /// nothing if the acquire has already ended.
     pub(crate) fn fail(&mut self, error: Option<&Error>) {
         if self.has_ended {
             return;

@@ -1,8 +1,9 @@
-//! Detaching a lease: its holder gives the lease up, and gets a text with which another client can adopt the lease.
+//! Detaches a lease: the holder gives the lease up, and gets a text with which another client can adopt the lease.
 //!
-//! The lease ends for its holder before anyone sees the text, and no repair begins after that. From then on, the token
-//! can only be on nodes that have it already, and on nodes to which a request of the lease is still under way. The text
-//! names the nodes of the second kind. `lease.rs` and `election.rs` call [`detach`].
+//! The lease ends for its holder before anyone sees the text, and no repair begins after this end. From then on, the
+//! token can be on two kinds of nodes only: nodes that have the token already, and nodes to which a request for the
+//! lease is still under way. The text names the nodes of the second kind, because these nodes must not vote on the
+//! adoption. `lease.rs` and `election.rs` call [`detach`].
 
 use crate::error::Result;
 use crate::lock::claim::extend::extend;
@@ -13,7 +14,8 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A lease that its holder has given up, for another client to adopt: see [`Lease::detach`](crate::Lease::detach).
+/// A lease that its holder has given up, so that another client can adopt it: see
+/// [`Lease::detach`](crate::Lease::detach).
 ///
 /// Dropping this value without taking the text releases the lock, because nobody could adopt the lease.
 /// [`release_all`](crate::release_all) also releases the lock if the text was not taken and the [`Lease`](crate::Lease)
@@ -50,8 +52,8 @@ impl fmt::Debug for Detached {
     }
 }
 
-/// Extends the lease for `term`, ends the lease for its holder, and sends the text to `caller`. If the extension fails,
-/// or the caller stops waiting before the lease has ended, the lease does not end.
+/// Extends the lease to the ttl of `term`, ends the lease for its holder, and sends the text to `caller`. If the
+/// extension fails, or the caller stops waiting before the lease has ended, the lease does not end.
 pub(crate) async fn detach(
     held: Arc<HeldLease>,
     term: Term,
@@ -62,7 +64,7 @@ pub(crate) async fn detach(
     let ready = async {
         let extended = extended.await;
         if let Ok(Ok(())) = extended {
-            // Give the nodes time to answer: a node that has not answered a request of the lease may not vote on the
+            // Give the nodes time to answer: a node that has not answered a request for the lease must not vote on the
             // adoption.
             held.wait_a_moment_until(|state| state.claim.silent().is_empty()).await;
         }
@@ -73,10 +75,10 @@ pub(crate) async fn detach(
         () = caller.closed() => return,
         ready = ready => ready,
     };
-    // No result means that the extension has panicked. The caller then panics, too.
+    // Without a result, the extension has panicked. The caller panics, too, when its sender is dropped here.
     let Ok(extended) = ready else { return };
     let detached = extended.and_then(|()| held.detach(term.ttl));
     let detached = detached.map(|text| Detached { text, held: Owned::new(held) });
-    // Sending fails if the caller is gone. Dropping the result then releases the lock.
+    // Sending fails if the caller is gone. The unsent `Detached` is then dropped, which releases the lock.
     let _ = caller.send(detached);
 }

@@ -1,7 +1,8 @@
-//! Downgrading a lease: its holder keeps it in shared mode, and lets others share it. `lease.rs` starts this.
+//! Downgrades a lease: the holder keeps the lease in shared mode, and lets others share the resource. `lease.rs` starts
+//! downgrades.
 //!
-//! From the call on, the client treats the lease as shared. The nodes follow one by one: until DOWNGRADE or the next
-//! EXTEND reaches a node, that node keeps out more clients than necessary.
+//! The client treats the lease as shared from the call on. The nodes follow one by one: until DOWNGRADE or the next
+//! EXTEND reaches a node, that node still keeps other readers out.
 
 use crate::error::Result;
 use crate::lock::claim::held::{HeldLease, answer_caller};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Sends DOWNGRADE to all nodes. Answers `caller` when a majority has applied the request, or when every node has
-/// answered or reached its deadline.
+/// answered or timed out.
 pub(crate) async fn downgrade(held: Arc<HeldLease>, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
     let driver = held.driver();

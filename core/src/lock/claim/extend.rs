@@ -14,7 +14,7 @@ use crate::runtime::random;
 use crate::runtime::timer::{sleep, timeout};
 use crate::wire::answer::{Answered, about, answer};
 use crate::wire::request::Request;
-use quorlock_protocol::{Answer, Extended, Loss, Next, Term, Waiting};
+use quorlock_protocol::{Answer, Extended, Extension, Loss, Next, Term, Waiting};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -32,8 +32,8 @@ pub(crate) struct ExtensionBatch {
 }
 
 impl ExtensionBatch {
-    /// Sends EXTEND to all nodes. All items must belong to the same client and have the same ttl: the ttl determines
-    /// how long the request waits for answers.
+    /// Sends EXTEND to all nodes. All items must belong to the same client. All must have the same ttl, because the ttl
+    /// determines how long the request waits for answers.
     ///
     /// # Panics
     ///
@@ -44,17 +44,13 @@ impl ExtensionBatch {
         debug_assert!(items.iter().all(|item| ttl(item) == ttl(&items[0])));
         let locks = items
             .iter()
-            .map(|PendingExtension { lease, extension, .. }| lease.extend_target(extension));
+            .map(|PendingExtension { lease, extension }| lease.extend_target(extension));
         let request = Request::Extend(locks.collect());
         #[cfg(test)]
-        crate::lock::steps::sending(
-            &request,
-            items.iter().map(|PendingExtension { lease, extension, sent, .. }| {
-                (&*lease.grant.subject, *sent, extension.term())
-            }),
-        );
-        let began = items.iter().map(|item| item.sent).min().unwrap_or_else(clock::now);
-        let patience = items.iter().map(|item| item.patience).max().unwrap_or_default();
+        crate::lock::steps::sending(&request, items.iter().map(|item| &item.extension));
+        let extensions = || items.iter().map(|item| &item.extension);
+        let began = extensions().map(Extension::sent).min().unwrap_or_else(clock::now);
+        let patience = extensions().map(Extension::patience).max().unwrap_or_default();
         Self {
             fan_out: driver.broadcast(request, began, patience),
             answers: vec![None; driver.nodes.len()],
@@ -66,32 +62,24 @@ impl ExtensionBatch {
         }
     }
 
-    /// Waits for one node's answer and records it for each item. Returns `false` once all answers have
-    /// arrived or timed out.
+    /// Waits for one node's answer, and records the answer for each item. Returns `false` if every node has already
+    /// answered or timed out.
     pub(crate) async fn step(&mut self) -> bool {
         let Some((node, answered)) = self.fan_out.next().await else { return false };
         self.answers[node] = Some(answered.clone());
         for position in 0..self.items.len() {
             let answer = answer(&about(&answered, position));
             self.some_missing |= answer == Answer::No;
-            // Once an extension is decided, only the answer that a key is missing matters: that key is repaired.
-            if self.is_decided[position] && answer != Answer::No {
+            let PendingExtension { lease, extension } = &mut self.items[position];
+            // After the decision, an answer matters only in two cases: a key is missing and must be repaired, or the
+            // lease was released and the node may need a second RELEASE.
+            if self.is_decided[position] && answer != Answer::No && !lease.is_released() {
                 continue;
             }
-            let PendingExtension { lease, extension, sent, .. } = &mut self.items[position];
-            let extended = lease.record_answer(extension, node, answer);
-            #[cfg(test)]
-            crate::lock::steps::answered(
-                &lease.grant.subject,
-                (*sent, extension.term()),
-                (node, answer),
-                extended,
-                lease.state().claim.lease().end(),
-            );
-            let Some(extended) = extended else { continue };
+            let Some(extended) = lease.record_answer(extension, node, answer) else { continue };
             if !std::mem::replace(&mut self.is_decided[position], true) {
                 let lease = Arc::clone(lease);
-                let sent = *sent;
+                let sent = extension.sent();
                 let failure_reports = match extended {
                     Extended::Confirmed => Vec::new(),
                     _ => self.driver.reports(&self.answers(position)),
@@ -106,10 +94,10 @@ impl ExtensionBatch {
         true
     }
 
-    /// Starts repairs of the nodes that lack the keys of a lease whose extension is confirmed.
+    /// Starts to repair nodes that lack the keys of leases whose extensions are confirmed.
     fn repair_missing(&mut self) {
         let mut batches = vec![Vec::new(); self.driver.nodes.len()];
-        for PendingExtension { lease, extension, .. } in &mut self.items {
+        for PendingExtension { lease, extension } in &mut self.items {
             let nodes = extension.take_missing();
             if let Some(ttl) = lease.begin_repair(nodes) {
                 nodes.iter().for_each(|node| batches[node].push((Arc::clone(lease), ttl)));
@@ -136,8 +124,8 @@ impl ExtensionBatch {
     }
 }
 
-/// Extends a lease once for a caller, and retries for `connect_timeout` while too few nodes
-/// confirm. Sends the result to `caller`.
+/// Extends a lease for a caller, and sends the result to `caller`. While too few nodes confirm, retries for up to
+/// `connect_timeout`.
 pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
     let driver = lease.driver();
@@ -187,8 +175,8 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
             }
         };
         answer_caller(&mut caller, result);
-        // The remaining nodes must get the extension, too; dropping the batch would cancel requests that are
-        // not sent yet.
+        // The remaining nodes must get the extension, too. Dropping the batch now would cancel requests that are not
+        // sent yet.
         while extending.step().await {}
         return;
     }

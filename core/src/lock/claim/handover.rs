@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The lease that an adopter takes over.
 #[derive(Clone)]
 pub(crate) struct Giver {
-    /// The giver's token, which the nodes still have, and the time that an adopter has.
+    /// The giver's token, and the time within which an adopter must take the lease over.
     pub(crate) given: Given,
     /// The nodes that have answered all requests of the giver that set keys. Only these nodes may vote on the adoption:
     /// on any other node, a request of the giver that arrives late may restore the giver's token after the lease was
@@ -35,7 +35,7 @@ pub(crate) struct Leased {
     pub(crate) permits: Option<(u32, Vec<u32>)>,
 }
 
-/// The contents of a text. The order of the nodes does not matter: each client may list them in its own order.
+/// The contents of a text. The order of the nodes does not matter: each client may list the nodes in its own order.
 #[derive(Serialize, Deserialize)]
 struct Contents {
     resources: Vec<String>,
@@ -46,15 +46,15 @@ struct Contents {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     permits: Option<(u32, Vec<u32>)>,
     token: String,
-    /// The time that an adopter has, in milliseconds. `until` is the end of that time by the nodes' clocks, in
-    /// microseconds.
+    /// The time within which an adopter must take the lease over, in milliseconds. `until` is the end of that time by
+    /// the nodes' clocks, in microseconds.
     within: u64,
     until: u64,
-    /// The checksums of the addresses of the nodes that may not vote.
+    /// The checksums of the addresses of the nodes that must not vote.
     silent: Vec<u32>,
     /// The checksum of the nodes' addresses, so that a client with other nodes refuses the text.
     nodes: u32,
-    /// The checksum of the key prefix, for the same reason.
+    /// The checksum of the key prefix, so that a client with another prefix refuses the text.
     prefix: u32,
 }
 
@@ -109,7 +109,7 @@ impl Namespace<'_> {
         text::write(TextKind::Detached, &contents)
     }
 
-    /// Reads a text, and returns what the lease locks and what an adopter needs. Fails if the text is not that of a
+    /// Reads a text, and returns what the lease locks and what an adopter needs. Fails if the text is not the text of a
     /// detached lease, is damaged, or was written for other nodes or another key prefix. The error does not contain the
     /// text.
     pub(crate) fn read(&self, text: &str) -> Result<(Leased, Giver)> {

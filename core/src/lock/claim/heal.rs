@@ -1,7 +1,7 @@
 //! Sends HEAL, which sets the keys of held leases on a node that lacks the keys.
 //!
-//! `repair.rs` and `extend.rs` call this; they choose the nodes. HEAL never overwrites another holder's key,
-//! and the protocol decides whether the node counts again.
+//! `repair.rs` and `extend.rs` choose the nodes and call this module. HEAL never overwrites another holder's key. The
+//! protocol decides whether the node counts towards the majority again.
 
 use crate::lock::claim::held::HeldLease;
 use crate::lock::driver::Driver;
@@ -15,13 +15,12 @@ use crate::wire::request::Request;
 use quorlock_protocol::Healed;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Sets the keys of these leases on one node, each for the given ttl, unless another client holds the resource on that
 /// node. All leases belong to one client.
 ///
-/// Returns whether another client holds any of the resources on the node, or may have held it since the lease was won.
+/// Returns whether another client holds any of the resources on the node, or may have held one since the lease was won.
 /// Returns `false` if the node does not answer in time; the next extension or repair tries again.
 pub(crate) async fn send_heal(
     driver: Arc<Driver>,
@@ -56,7 +55,7 @@ pub(crate) async fn send_heal(
 }
 
 /// Waits for an answer to HEAL that missed its deadline, and deletes the keys of leases that were released meanwhile.
-/// Ends when the client is closed or dropped.
+/// The task ends when the client is closed or dropped.
 ///
 /// A frozen node may never answer, so the task holds only weak references to the driver and the leases.
 fn wait_for_late(
@@ -77,14 +76,15 @@ fn wait_for_late(
             let is_open = may_be_applied_later(&answered);
             for (lease, (grant, subject), ttl) in leases {
                 if let Some(lease) = lease.upgrade() {
-                    // This repair is too late to count towards the majority: only a HEAL that is
-                    // answered before its deadline counts.
+                    // The repaired node does not count towards the majority: only a HEAL that is answered before its
+                    // deadline counts.
                     lease.finish_repair(node, ttl, None, is_open);
                     continue;
                 }
-                // The lease is gone: it was released, it expired after its handle was dropped, or another process has it.
+                // The lease is gone: it was released, it expired after its handle was dropped, or another process has
+                // it.
                 let Some(driver) = driver.upgrade() else { return };
-                if grant.is_kept.load(Ordering::Acquire) {
+                if grant.fate.is_elsewhere() {
                     continue;
                 }
                 let gone_by = grant.key_gone_by(ttl);

@@ -2,8 +2,8 @@
 //!
 //! `held/extension.rs` implements the extension and repair of the lease, and `held/ending.rs` its loss and release. The
 //! protocol's `Lease` decides whether the lease is valid; the code here protects that state with a mutex and acts on
-//! the decisions. The mutex must not be held across an `await` or while a watcher runs. Acquires create [`HeldLease`]s;
-//! the renewer, the round's late votes and the public `Lease` use them.
+//! the decisions. The mutex must not be held across an `await` or while a watcher runs. Won rounds and `client/kept.rs`
+//! create [`HeldLease`]s; the renewer, the round's late votes and the public `Lease` use them.
 
 mod ending;
 pub(crate) mod extension;
@@ -12,7 +12,7 @@ use crate::config::mode::{Mode, Modes};
 use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode, NodeReport, Result};
-use crate::lock::claim::{Claim, Cleanup, Commands, Upgrade};
+use crate::lock::claim::{Claim, Cleanup, Commands};
 use crate::lock::driver::Driver;
 use crate::lock::lease::owner::Owner;
 use crate::lock::lease::watcher::Watcher;
@@ -23,20 +23,17 @@ use crate::runtime::timer::{sleep, timeout};
 use crate::wire::keys::Keys;
 use crate::wire::request::{Request, Subject};
 use once_cell::race::OnceBox;
-use quorlock_protocol::{Ended, Event, Moment, NodeSet, Origin, Term, Upkeep};
+use quorlock_protocol::{Ended, Event, Moment, NodeSet, Obstacle, Term, Upkeep};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// The error text for a lease that cannot be handed over or downgraded because an upgrade of the lease is under way.
-/// The requests of both operations would change the same keys, in an uncertain order.
-const UPGRADING: &str = "it is being upgraded";
+/// How error messages describe what [`Lease::detach`](crate::Lease::detach) and
+/// [`Lease::hand_over`](crate::Lease::hand_over) do to a lease.
+pub(crate) const HANDED_OVER: &str = "handed over";
 
-/// The error text for a lease that cannot be handed over or upgraded because it was resumed or kept.
-const KEPT: &str = "other processes may have it too, by the text of `keep`";
-
-/// The result of a won round. Does not change while the lease is held, except for the last two fields.
+/// The result of a won round. While the lease is held, only `fate` changes.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) modes: Modes,
@@ -53,13 +50,31 @@ pub(crate) struct Grant {
     pub(crate) keep: Option<Duration>,
     /// The thread or task that called the acquire, if known.
     pub(crate) owner: Option<Owner>,
-    /// Whether nobody can use the lease any more. For tasks that outlive the [`HeldLease`].
-    pub(crate) is_deleted: AtomicBool,
-    /// Whether another process may resume the lease, after this one has forgotten it.
-    pub(crate) is_kept: AtomicBool,
+    /// What has become of the lease, for tasks that outlive the [`HeldLease`].
+    pub(crate) fate: Fate,
 }
 
-/// A lease and its state. Shared by its handle, the renewer and the tasks that extend, repair or release it.
+/// What has become of a lease. Set while the [`HeldLease`] exists, and read by tasks that outlive it.
+#[derive(Default)]
+pub(crate) struct Fate {
+    is_deleted: AtomicBool,
+    is_elsewhere: AtomicBool,
+}
+
+impl Fate {
+    /// Whether nobody can use the lease any more.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// Whether another process may have the lease, too.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere.load(Ordering::Acquire)
+    }
+}
+
+/// A lease and its state. The lease's handle, the renewer, and the tasks that extend, repair or release the lease share
+/// this value.
 pub(crate) struct HeldLease {
     pub(crate) grant: Arc<Grant>,
     driver: Arc<Driver>,
@@ -71,14 +86,12 @@ pub(crate) struct HeldLease {
 /// The mutable state of a lease, behind [`HeldLease::state`].
 pub(crate) struct LeaseState {
     pub(crate) claim: Claim,
-    /// The keys and the token for the next requests: the subject of the grant, unless the lease was downgraded.
-    subject: Arc<Subject>,
     /// The owner of the block at whose end the lease is released; `None` if there is no such block. Boxed, to save
     /// memory in leases without a block.
     block: Option<Box<Owner>>,
     /// The schedule of automatic extensions; `None` if the lease is not renewed.
     upkeep: Option<Upkeep>,
-    /// When the automatic extension under way was sent; `None` if there is none.
+    /// When the automatic extension under way was sent; `None` if none is under way.
     renewal_sent: Option<Moment>,
     /// Each node's outcome in the last extension; empty if that extension was confirmed.
     failure_reports: Vec<NodeReport>,
@@ -86,9 +99,9 @@ pub(crate) struct LeaseState {
     watchers: Vec<Watcher>,
     /// Whether the end is recorded in statistics and events.
     end_recorded: bool,
-    /// Whether the holder gave the lease up without a release: see [`HeldLease::abandon`] and [`HeldLease::let_go`].
+    /// Whether the holder gave the lease up without a release: see [`HeldLease::abandon`] and [`HeldLease::pass_on`].
     is_dropped: bool,
-    /// Whether the lease was detached, and nobody has taken the text yet.
+    /// Whether the lease was detached, and nobody has taken its text yet: see [`HeldLease::take_text`].
     has_untaken_text: bool,
 }
 
@@ -98,30 +111,26 @@ impl Grant {
         self.subject.token.holder().unwrap_or_default()
     }
 
-    /// Returns the arguments of the requests that clean up after the lease. `subject` has its keys in their present mode.
+    /// Returns the arguments of the requests that clean up after the lease. `subject` must have the lease's keys in
+    /// their present mode.
     pub(crate) fn cleanup(&self, subject: Arc<Subject>, node_timeout: Duration) -> Cleanup {
-        Cleanup { subject, term: self.term, node_timeout, queue_entry: None, upgraded: None }
+        Cleanup::of(subject, self.term, node_timeout)
     }
 
-    /// Returns the time by which each key that was set with this `ttl` before now has expired on the nodes.
+    /// Returns the time by which all keys that were set with this `ttl` so far will have expired on the nodes.
     pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
         Term { ttl, ..self.term }.gone(clock::now())
     }
 }
 
 impl LeaseState {
-    /// Returns when the renewer must handle the lease next: to extend it or, at the validity end, to report
-    /// its loss.
+    /// Returns when the renewer must handle the lease next: to extend the lease or, at the validity end, to report the
+    /// loss.
     pub(crate) fn wake(&self) -> Moment {
         let upkeep = self
             .upkeep
             .filter(|_| self.renewal_sent.is_none() && !self.claim.lease().is_upgrading());
         upkeep.and_then(|upkeep| upkeep.due(self.claim.lease())).unwrap_or(self.claim.lease().end())
-    }
-
-    /// Whether another process may have the lease, too: by the text of `Client::keep`.
-    fn may_be_elsewhere(&self) -> bool {
-        self.is_dropped || self.claim.origin() == Origin::Resumed
     }
 
     /// Returns the error if the lease is lost; `None` while the lease is valid, or if it was released, detached or
@@ -138,7 +147,6 @@ impl HeldLease {
     pub(crate) fn new(driver: &Arc<Driver>, grant: Grant, claim: Claim) -> Arc<Self> {
         let state = LeaseState {
             claim,
-            subject: Arc::clone(&grant.subject),
             block: None,
             upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
             renewal_sent: None,
@@ -168,12 +176,10 @@ impl HeldLease {
         self.grant.subject.keys.first().map_or(0, Keys::slot)
     }
 
-    /// Passes an event of the round to the claim, and sends the requests that the claim commands. As the round is won,
-    /// these only delete keys.
+    /// Passes an event of the round to the claim, and sends the requests that the claim commands. Because the round is
+    /// won, these requests only delete keys.
     pub(crate) fn handle(&self, event: Event) {
         let commands = self.state().claim.handle(clock::now(), event);
-        #[cfg(test)]
-        crate::lock::steps::handled(&self.grant.subject, event, &commands);
         self.clean(commands);
     }
 
@@ -182,19 +188,22 @@ impl HeldLease {
     pub(crate) fn clean(&self, commands: Commands) {
         let state = self.state();
         let gone_by = state.claim.gone_by();
-        let is_deleted = state.claim.is_deleted();
-        let subject = (commands != Commands::default()).then(|| Arc::clone(&state.subject));
+        self.record_fate(&state.claim);
+        let subject = (commands != Commands::default()).then(|| Arc::clone(state.claim.subject()));
         drop(state);
         if let Some(subject) = subject {
             let cleanup = self.grant.cleanup(subject, self.node_timeout());
             cleanup.run(&self.driver, gone_by, commands);
         }
-        if is_deleted {
-            self.grant.is_deleted.store(true, Ordering::Release);
-        }
         if let Some(waiting) = self.changed.get() {
             waiting.notify_waiters();
         }
+    }
+
+    fn record_fate(&self, claim: &Claim) {
+        let Fate { is_deleted, is_elsewhere } = &self.grant.fate;
+        is_deleted.store(claim.is_deleted(), Ordering::Release);
+        is_elsewhere.store(claim.is_elsewhere(), Ordering::Release);
     }
 
     /// How long a request of this lease waits for a node.
@@ -205,7 +214,7 @@ impl HeldLease {
     /// Waits until the state of the lease meets a condition.
     async fn wait_until(&self, is_met: impl Fn(&LeaseState) -> bool) {
         while !is_met(&self.state()) {
-            // Registered before the state is read again, so that no notification is missed.
+            // This task must register before it reads the state again. Otherwise, it could miss a notification.
             let changed = self.changed.get_or_init(Box::default).notified();
             if is_met(&self.state()) {
                 return;
@@ -219,17 +228,13 @@ impl HeldLease {
         let _ = timeout(self.node_timeout(), self.wait_until(is_met)).await;
     }
 
-    pub(crate) fn is_upgrading(&self) -> bool {
-        self.state().claim.lease().is_upgrading()
-    }
-
     /// Waits until no upgrade of the lease is under way.
     pub(crate) async fn wait_for_upgrade(&self) {
         self.wait_until(|state| !state.claim.lease().is_upgrading()).await;
     }
 
-    /// Waits for `pause`, but stops early if the lease is released or the client is closed. Returns whether the lease
-    /// is then still valid and the client open.
+    /// Waits for `pause`, then returns whether the lease is still valid. Returns `false` early if the lease is released
+    /// or the client is closed.
     pub(crate) async fn is_held_after(&self, pause: Duration) -> bool {
         tokio::select! {
             biased;
@@ -241,12 +246,12 @@ impl HeldLease {
 
     /// Returns the keys and the token that the next request for this lease must name.
     pub(crate) fn subject(&self) -> Arc<Subject> {
-        Arc::clone(&self.state().subject)
+        Arc::clone(self.state().claim.subject())
     }
 
     /// The modes of the resources.
     pub(crate) fn modes(&self) -> Modes {
-        let all_shared = self.state().subject.keys.iter().all(Keys::is_shared);
+        let all_shared = self.subject().keys.iter().all(Keys::is_shared);
         if all_shared { Modes::All(Mode::Shared) } else { self.grant.modes.clone() }
     }
 
@@ -290,7 +295,7 @@ impl HeldLease {
         self.state().claim.lease().is_released()
     }
 
-    /// Returns when the last key of this lease has expired on the nodes.
+    /// Returns the time by which the last key of this lease has expired on the nodes.
     pub(crate) fn gone_by(&self) -> Moment {
         self.state().claim.gone_by()
     }
@@ -304,25 +309,44 @@ impl HeldLease {
         self.state().claim.lease().ended(clock::now()) == Some(Ended::Detached)
     }
 
-    /// Returns an error if something else may use the lease, and would not notice a hand-over: another process that has
-    /// a text of `Client::keep`, or an upgrade.
-    pub(crate) fn check_sole(&self) -> crate::error::Result<()> {
-        if self.state().may_be_elsewhere() {
-            return Err(self.not_sole_error(KEPT));
-        }
-        if self.is_upgrading() { Err(self.not_sole_error(UPGRADING)) } else { Ok(()) }
+    /// Returns an error if the lease has ended, or cannot be handed over now.
+    pub(crate) fn check_hand_over(&self) -> Result<()> {
+        let state = self.state();
+        let now = clock::now();
+        let obstacle = state.claim.obstacle(now);
+        let error = |obstacle| Err(self.obstacle_error(&state, now, HANDED_OVER, obstacle));
+        obstacle.map_or(Ok(()), error)
     }
 
-    fn not_sole_error(&self, mistake: &str) -> Error {
+    /// Returns the error for a caller that wants to change the lease in a way that is not possible.
+    pub(crate) fn mistake(&self, change: &str, why: &str) -> Error {
         let resources = &self.grant.resources;
-        let message = format!("the lease of {resources} cannot be handed over: {mistake}");
-        Error::config(message).about(resources)
+        Error::config(format!("the lease of {resources} cannot be {change}: {why}"))
+            .about(resources)
+    }
+
+    /// Returns the error for an [`Obstacle`] to this change. `state` is the lease's state.
+    fn obstacle_error(
+        &self,
+        state: &LeaseState,
+        now: Moment,
+        change: &str,
+        obstacle: Obstacle,
+    ) -> Error {
+        match obstacle {
+            Obstacle::Elsewhere => {
+                self.mistake(change, "other processes may have it too, by the text of `keep`")
+            }
+            Obstacle::Upgrading => self.mistake(change, "it is being upgraded"),
+            Obstacle::Silent(silent) => self.silent_error(silent),
+            Obstacle::Ended(ended) => self.end_error(state, now, ended),
+        }
     }
 
     /// See [`Lease::enter_block`](crate::Lease::enter_block).
     pub(crate) fn enter_block(&self, owner: Option<Owner>) {
         if let Some(owner) = owner.or(self.grant.owner) {
-            // A lease is in one block only, so the first owner counts.
+            // A lease belongs to one block only, so the first owner counts.
             self.state().block.get_or_insert_with(|| Box::new(owner));
         }
     }
@@ -330,7 +354,7 @@ impl HeldLease {
     /// Whether the lease is shared, and released only when a block of this owner ends.
     pub(crate) fn is_shared_in_block_of(&self, owner: Owner) -> bool {
         let state = self.state();
-        state.block.as_deref() == Some(&owner) && state.subject.is_shared()
+        state.block.as_deref() == Some(&owner) && state.claim.subject().is_shared()
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
@@ -341,83 +365,60 @@ impl HeldLease {
     /// lease has ended or cannot be downgraded.
     pub(crate) fn begin_downgrade(&self) -> Result<bool> {
         let mut state = self.state();
+        let subject = Arc::clone(state.claim.subject());
+        if subject.permit().is_some() && state.claim.lease().is_valid(clock::now()) {
+            return Err(self.mistake("downgraded", "it is a permit of a semaphore"));
+        }
+        let is_changed = !subject.keys.iter().all(Keys::is_shared);
+        let subject = if is_changed { Arc::new(subject.downgraded()) } else { subject };
         let now = clock::now();
-        if let Some(ended) = state.claim.lease().ended(now) {
-            return Err(self.end_error(&state, now, ended));
+        match state.claim.downgrade(now, subject) {
+            Ok(()) => Ok(is_changed),
+            Err(obstacle) => Err(self.obstacle_error(&state, now, "downgraded", obstacle)),
         }
-        if state.subject.permit().is_some() {
-            let resources = &self.grant.resources;
-            let message = format!(
-                "the lease of {resources} cannot be downgraded: it is a permit of a semaphore"
-            );
-            return Err(Error::config(message).about(resources));
-        }
-        if state.claim.lease().is_upgrading() {
-            let resources = &self.grant.resources;
-            let message = format!("the lease of {resources} cannot be downgraded: {UPGRADING}");
-            return Err(Error::config(message).about(resources));
-        }
-        let is_changed = !state.subject.keys.iter().all(Keys::is_shared);
-        if is_changed {
-            state.subject = Arc::new(state.subject.downgraded());
-            #[cfg(test)]
-            crate::lock::steps::downgraded(&state.subject);
-        }
-        Ok(is_changed)
     }
 
-    /// Stops extending and repairing the lease until [`HeldLease::end_upgrade`].
+    /// Begins an upgrade: stops extending and repairing the lease until [`HeldLease::end_upgrade`]. Fails if the lease
+    /// has ended or cannot be upgraded.
     pub(crate) fn begin_upgrade(&self) -> Result<()> {
         let mut state = self.state();
+        if !state.claim.subject().is_shared() {
+            return Err(self.mistake("upgraded", "it is exclusive already"));
+        }
         let now = clock::now();
-        let resources = &self.grant.resources;
-        let mistake = if !state.subject.keys.iter().any(Keys::is_shared) {
-            "it is exclusive already"
-        } else if state.claim.lease().is_upgrading() {
-            "it is being upgraded already"
-        } else if state.may_be_elsewhere() {
-            KEPT
-        } else if state.claim.begin_upgrade(now, self.node_timeout()) {
-            #[cfg(test)]
-            crate::lock::steps::upgrading(&state.subject, state.claim.lease().end());
-            return Ok(());
-        } else {
-            let ended = state.claim.lease().ended(now).unwrap_or(Ended::Expired);
-            return Err(self.end_error(&state, now, ended));
-        };
-        let message = format!("the lease of {resources} cannot be upgraded: {mistake}");
-        Err(Error::config(message).about(resources))
+        let begun = state.claim.begin_upgrade(now, self.node_timeout());
+        begun.map_err(|obstacle| self.obstacle_error(&state, now, "upgraded", obstacle))
     }
 
-    /// Sends GIVE BACK to these nodes for an upgrade of this lease. Repeats the request until the node has answered or
-    /// nobody can use the lease any more, but not after `gone_by`, the time at which the last key has expired. Must be
-    /// called on the runtime.
+    /// Sends GIVE BACK to these nodes for an upgrade of this lease. Repeats each request until its node has answered,
+    /// the lease is [deleted](HeldLease::is_deleted), or the last key has expired, at `gone_by`. If the lease is
+    /// deleted already, releases the keys of the upgrade instead. Must be called on the runtime.
     pub(crate) fn give_back(
         self: &Arc<Self>,
         upgrade: &Arc<Subject>,
         nodes: NodeSet,
         gone_by: Moment,
     ) {
-        let upgrade = Upgrade(Arc::clone(upgrade));
-        let commands = self.state().claim.gives_back(&upgrade, nodes);
+        let commands = self.state().claim.gives_back(upgrade, nodes);
         if commands != Commands::default() {
             return self.clean(commands);
         }
         for node in nodes.iter() {
             let held = Arc::clone(self);
-            let upgrade = upgrade.clone();
+            let upgrade = Arc::clone(upgrade);
             self.driver.detach(async move { held.give_back_to(node, &upgrade, gone_by).await });
         }
     }
 
-    async fn give_back_to(&self, node: usize, upgrade: &Upgrade, gone_by: Moment) {
-        let request = Request::GiveBack(Arc::clone(&upgrade.0));
+    async fn give_back_to(&self, node: usize, upgrade: &Arc<Subject>, gone_by: Moment) {
+        let request = Request::GiveBack(Arc::clone(upgrade));
         let closing = &self.driver.closing;
         let delivered =
             self.driver.nodes[node].deliver(request, self.node_timeout(), gone_by, closing);
         let answered = tokio::select! {
             biased;
-            // The release of the lease also releases the keys that GIVE BACK may restore on this node.
+            // Stop repeating GIVE BACK when the lease is deleted. The requests that delete the lease's keys also delete
+            // a key that an earlier GIVE BACK restores on this node.
             () = self.wait_until(|state| state.claim.is_deleted()) => return,
             answered = delivered => answered,
         };
@@ -427,7 +428,7 @@ impl HeldLease {
         }
     }
 
-    /// Returns the error for this lease. Called when the caller has just noticed that the lease has ended.
+    /// Returns the error for this lease. Called after the lease has ended.
     pub(crate) fn lost_error(&self) -> Error {
         let state = self.state();
         let now = clock::now();
@@ -435,7 +436,7 @@ impl HeldLease {
     }
 }
 
-/// Sends `result` to the caller, unless it was sent before.
+/// Sends `result` to the caller, unless the caller was answered before.
 pub(crate) fn answer_caller<T>(caller: &mut Option<oneshot::Sender<T>>, result: T) {
     if let Some(caller) = caller.take() {
         // Fails only if the caller has stopped waiting.

@@ -1,8 +1,8 @@
 //! Repairs new leases: sets the keys on the nodes that did not grant the winning round.
 //!
-//! A lease that only a bare majority of the nodes holds is lost when one of these nodes loses its memory. A finished
-//! round starts the repair; later, each extension repairs the nodes that report a key missing. Only the protocol
-//! decides which nodes count towards the majority.
+//! If only a bare majority of the nodes holds a lease's key, the lease is lost when one of these nodes loses its
+//! memory. A finished round starts the repair. Later, each extension repairs the nodes that report a missing key. Only
+//! the protocol decides which nodes count towards the majority.
 
 use crate::lock::claim::extend::ExtensionBatch;
 use crate::lock::claim::heal::send_heal;
@@ -11,7 +11,6 @@ use crate::lock::driver::Driver;
 use crate::runtime::clock;
 use futures_util::future::join_all;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Sends HEAL to the nodes that lack the lease's key, until all nodes count for the lease, the lease ends or the client
 /// is closed. The pause between two tries doubles, from the shortest retry delay to a third of the ttl.
@@ -27,7 +26,7 @@ pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
         }
         let missing = lease.state().claim.lease().missing();
         let Some(ttl) = lease.begin_repair(missing) else {
-            if !lease.is_valid(clock::now()) || lease.grant.is_kept.load(Ordering::Acquire) {
+            if !lease.is_valid(clock::now()) || lease.grant.fate.is_elsewhere() {
                 return;
             }
             // An upgrade of the lease is under way or has just ended, so try again after the next pause.
@@ -51,8 +50,8 @@ fn needs_repair(lease: &HeldLease) -> bool {
     has_uncounted_nodes(lease) || !lease.state().claim.lease().missing().is_empty()
 }
 
-/// Whether nodes hold the key but do not count, because they may have granted the resource to another lease since this
-/// lease was won. A verification makes these nodes count again.
+/// Whether any nodes hold the key but do not count towards the majority, because they may have granted the resource to
+/// another lease since this lease was won. A verification makes these nodes count again.
 fn has_uncounted_nodes(lease: &HeldLease) -> bool {
     lease.state().claim.lease().has_passed()
 }

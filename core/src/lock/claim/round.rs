@@ -1,8 +1,8 @@
-//! One round of an acquire: sends ACQUIRE or TRANSFER, then RAISE if it is needed, and counts the votes.
+//! One round of an acquire: sends ACQUIRE or TRANSFER, then RAISE if needed, and counts the votes.
 //!
-//! The protocol's `Claim` decides; this code turns answers into events for the claim, and `claim.rs` sends the requests
-//! that delete keys. A lost round must not leave a key on a node that can be reached, so every running round must be
-//! finished with [`RunningRound::finish`]. `acquire.rs` and `upgrade.rs` are the only callers.
+//! The protocol's `Claim` decides who wins. This code turns answers into events for the claim; `claim.rs` sends the
+//! requests that delete keys. Every round must be finished with [`RunningRound::finish`], because a lost round must not
+//! leave a key on a node that can be reached. `acquire.rs` and `upgrade.rs` are the only callers.
 
 use crate::error::Result;
 use crate::lock::claim::handover::Giver;
@@ -24,7 +24,6 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorlock_protocol::{Event, Loss, Moment, NodeSet, Origin, Outcome, Term, Turns, Vote};
 use std::future::Future;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -51,15 +50,15 @@ pub(crate) struct RunningRound {
     driver: Arc<Driver>,
     cleanup: Cleanup,
     pub(crate) sent: Moment,
-    owner: Owner<Arc<HeldLease>>,
+    owner: Claimant<Arc<HeldLease>>,
     upgraded: Option<Arc<HeldLease>>,
     pub(crate) answers: Vec<Option<Answered>>,
     votes: FanOut,
     raises: Option<FuturesUnordered<BoxFuture<'static, (usize, Answered)>>>,
 }
 
-/// The owner of a round's claim: the round itself, or the lease `L` once the round is won.
-enum Owner<L> {
+/// The owner of a round's claim: the round itself or, after the round is won, the lease `L`.
+enum Claimant<L> {
     Round(Claim),
     Lease(L),
 }
@@ -77,10 +76,10 @@ impl RunningRound {
         let subject =
             Arc::new(Subject { giver: giver.map(|giver| giver.given.clone()), ..subject });
         let sent = clock::now();
-        // Must be computed after `sent`: votes of a restarted node count only in rounds that were sent after a certain
-        // moment, and the fence proposals of those rounds must be later than that moment.
+        // The proposal must be computed after `sent`. A restarted node's votes count only in rounds that are sent after
+        // the end of the node's guard, and the fence proposals of these rounds must be later than that end.
         let proposal = driver.clocks.proposal(clock::now());
-        // A vote after the validity end is of no use.
+        // A vote after the validity end is of no use, so do not wait longer.
         let node_timeout = node_timeout.min(term.end(sent).since(sent));
         let acquire = |ticket| {
             let subject = Arc::clone(&subject);
@@ -90,8 +89,13 @@ impl RunningRound {
                 Some(_) => Request::Transfer { subject, ttl, proposal },
             })
         };
-        #[cfg(test)]
-        crate::lock::steps::began(&subject, sent, term);
+        let origin = match (giver, &upgraded) {
+            (None, _) => Origin::Acquired,
+            (Some(_), None) => Origin::Adopted,
+            (Some(_), Some(_)) => Origin::Upgraded,
+        };
+        let limit = options.max_hold.map(|max_hold| sent.plus(max_hold));
+        let mut claim = Claim::new(Arc::clone(&subject), driver.quorum, origin, sent, term, limit);
         let mut votes = driver.fan_out(sent, node_timeout);
         let everywhere = acquire(None);
         let is_asked = |node: usize| giver.is_none_or(|giver| giver.voters.contains(node));
@@ -101,22 +105,14 @@ impl RunningRound {
                 ticket => votes.send(node, &acquire(ticket)),
             }
         }
-        let origin = match (giver, &upgraded) {
-            (None, _) => Origin::Acquired,
-            (Some(_), None) => Origin::Adopted,
-            (Some(_), Some(_)) => Origin::Upgraded,
-        };
-        let limit = options.max_hold.map(|max_hold| sent.plus(max_hold));
-        let claim = Claim::new(driver.quorum, origin, sent, term, limit);
-        let claim = match &upgraded {
-            Some(held) => claim.with_keys_until(held.gone_by()),
-            None => claim,
-        };
+        if let Some(held) = &upgraded {
+            claim.takes_keys_until(held.gone_by());
+        }
         let mut running = Self {
             votes,
             raises: None,
             answers: vec![None; driver.nodes.len()],
-            owner: Owner::Round(claim),
+            owner: Claimant::Round(claim),
             cleanup: Cleanup {
                 subject,
                 term,
@@ -141,31 +137,31 @@ impl RunningRound {
                 "it had not answered all requests for the lease when that was detached",
             );
             self.answers[node] = Some(Err(failure));
-            // The decision may be ignored here: if too few nodes may vote, `decide` returns `NoQuorum` at the end of
+            // The decision can be ignored here: if too few nodes may vote, `decide` returns `NoQuorum` at the end of
             // the fan-out.
             let _ = self.handle(Event::Vote { node, vote: Vote::Refused, in_order: true });
         }
     }
 
-    /// Runs the round until it is decided. Cancel-safe: a later call continues.
+    /// Runs the round until it is decided. Cancel-safe: a later call continues the round.
     pub(crate) async fn decide(&mut self) -> Outcome {
         while let Some(event) = self.next_event().await {
             if let Some(outcome) = self.handle(event) {
                 return outcome;
             }
         }
-        // Reached only if `leave_out` has left too few nodes. Any other round is decided by its last vote or timeout at
-        // the latest.
+        // Reached only if `leave_out` has left too few nodes that may vote. Any other round is decided by its last vote
+        // or timeout at the latest.
         Outcome::Lost(Loss::NoQuorum)
     }
 
     /// Turns the won round into a lease: grants that arrive from now on count for the lease.
     pub(crate) fn hold(self, grant: Grant) -> (Self, Arc<HeldLease>) {
         let held = match self.owner {
-            Owner::Round(claim) => HeldLease::new(&self.driver, grant, claim),
-            Owner::Lease(held) => held,
+            Claimant::Round(claim) => HeldLease::new(&self.driver, grant, claim),
+            Claimant::Lease(held) => held,
         };
-        (Self { owner: Owner::Lease(Arc::clone(&held)), upgraded: None, ..self }, held)
+        (Self { owner: Claimant::Lease(Arc::clone(&held)), upgraded: None, ..self }, held)
     }
 
     /// The keys and the token that the requests of this round name.
@@ -176,7 +172,7 @@ impl RunningRound {
     /// Whether the round was lost because connections turned out to be closed, and another round could win at once.
     pub(crate) fn could_win_again(&self) -> bool {
         let is_lost = |node: &usize| matches!(&self.answers[*node], Some(Err(failure)) if failure.is_lost_connection());
-        let Owner::Round(claim) = &self.owner else { return false };
+        let Claimant::Round(claim) = &self.owner else { return false };
         let lost = (0..self.answers.len()).filter(is_lost).collect();
         claim.round().is_some_and(|round| round.could_win_again(lost))
     }
@@ -190,12 +186,12 @@ impl RunningRound {
     }
 
     /// Handles the votes that arrive after the decision. A grant counts for the lease while the lease is held, and is
-    /// undone otherwise. A background task handles the votes that miss their deadline. If there is a lease, also
-    /// repairs the lease.
+    /// undone otherwise. A background task handles the votes that miss their deadline. Finally repairs the lease, if
+    /// there is one.
     pub(crate) async fn finish(mut self) {
         let lease = match &self.owner {
-            Owner::Lease(held) => Some(Arc::clone(held)),
-            Owner::Round(_) => None,
+            Claimant::Lease(held) => Some(Arc::clone(held)),
+            Claimant::Round(_) => None,
         };
         if lease.is_none() {
             self.handle(Event::Abandon);
@@ -228,20 +224,21 @@ impl RunningRound {
     }
 
     /// Cancels the requests that still wait for a connection. Otherwise, later requests to the same nodes would wait
-    /// behind them, even while nothing polls the round.
+    /// behind these requests, even while nothing polls the round.
     pub(crate) fn cancel_unsent(&mut self) {
         self.votes.cancel_unsent();
     }
 
     /// Leaves the queue of a node that refused the permits of a won round. Otherwise, waiters for other slots would
-    /// have to wait for the end of this lease. A waiter for a lock leaves the queue when the lease is released.
+    /// wait behind this waiter until the end of its lease. A waiter for a lock leaves the queue only when the lease is
+    /// released.
     fn leave_if_refused(&self, node: usize) {
         if let Some(answered) = &self.answers[node] {
             leave_if_joined_late(&self.cleanup, &self.driver, node, answered);
         }
     }
 
-    /// Handles the votes that arrive after their deadline, until none is left or the client is closed or
+    /// Handles the votes that arrive after their deadline. Ends when no vote is left, or when the client is closed or
     /// dropped.
     ///
     /// A frozen node may never answer, so the task holds only weak references to the driver and the leases.
@@ -250,8 +247,8 @@ impl RunningRound {
         let stop_late = driver.stop_late.clone();
         let driver = Arc::downgrade(&driver);
         let mut owner = match owner {
-            Owner::Round(claim) => Owner::Round(claim),
-            Owner::Lease(held) => Owner::Lease(forget(&held)),
+            Claimant::Round(claim) => Claimant::Round(claim),
+            Claimant::Lease(held) => Claimant::Lease(forget(&held)),
         };
         let upgraded = upgraded.map(|held| forget(&held));
         async move {
@@ -261,19 +258,21 @@ impl RunningRound {
                 let Some(driver) = driver.upgrade() else { return };
                 let event = Event::Late { node, vote: vote(&answered) };
                 match &mut owner {
-                    Owner::Round(claim) => {
+                    Claimant::Round(claim) => {
                         let held = upgraded.as_ref().and_then(|(held, _)| held.upgrade());
-                        // Read after the lease itself: it may be dropped as soon as it is deleted.
+                        // The fate must be read after `Weak::upgrade` has returned `None`. In the other order, the
+                        // lease could be deleted and dropped between the two reads. This code would then miss the
+                        // deletion, and could give keys back to a deleted lease.
                         if let (None, Some((_, grant))) = (&held, &upgraded)
-                            && grant.is_deleted.load(Ordering::Acquire)
+                            && grant.fate.is_deleted()
                         {
                             cleanup.run(&driver, claim.gone_by(), claim.end_giver());
                         }
                         let _ = handle(claim, &driver, &cleanup, held.as_ref(), event);
                     }
-                    Owner::Lease((held, grant)) => match held.upgrade() {
+                    Claimant::Lease((held, grant)) => match held.upgrade() {
                         Some(held) => held.handle(event),
-                        None if grant.is_kept.load(Ordering::Acquire) => {}
+                        None if grant.fate.is_elsewhere() => {}
                         None => release_forgotten(&driver, &cleanup, event),
                     },
                 }
@@ -291,27 +290,28 @@ impl RunningRound {
         }
     }
 
-    /// Releases the giver's keys that GIVE BACK of this round has restored or may still restore. Called when no adopter
-    /// can win the lease any more. Without this release, the keys would stay for the rest of `within` on each node
-    /// where the GIVE BACK arrives after the winner's requests.
+    /// Releases the giver's keys that GIVE BACK of this lost round has restored or may still restore. Called when no
+    /// adopter can win the lease any more. Without this release, a node that receives the GIVE BACK after the winner's
+    /// requests would keep the keys for the rest of `within`.
     pub(crate) fn release_given_back(&mut self) {
-        if let Owner::Round(claim) = &mut self.owner {
+        if let Claimant::Round(claim) = &mut self.owner {
             self.cleanup.run(&self.driver, claim.gone_by(), claim.end_giver());
         }
     }
 
-    /// Gives back the keys of an upgrade whose round was won. Called when the shared lease has ended meanwhile.
-    pub(crate) fn refuse(&mut self) {
-        if let Owner::Round(claim) = &mut self.owner {
-            let commands = claim.refuse(clock::now());
-            let _ = carry_out(claim, &self.driver, &self.cleanup, self.upgraded.as_ref(), commands);
-            #[cfg(test)]
-            crate::lock::steps::finished(&self.cleanup.subject);
-        }
+    /// Ends the shared lease, because this round of its upgrade was won. If the shared lease had ended before, gives
+    /// back the keys of the upgrade and returns `false`.
+    pub(crate) fn end_upgraded(&mut self) -> bool {
+        let (Claimant::Round(claim), Some(upgraded)) = (&mut self.owner, &self.upgraded) else {
+            return false;
+        };
+        let Err(commands) = upgraded.end_for_upgrade(claim) else { return true };
+        let _ = carry_out(claim, &self.driver, &self.cleanup, Some(upgraded), commands);
+        false
     }
 
-    /// Returns a node that already held this round's token before it received the ACQUIRE, and the round's subject.
-    /// Such a node is a duplicate of another node.
+    /// Returns a duplicate node and the round's subject; `None` if no answer shows a duplicate. A node that held this
+    /// round's token before it received the ACQUIRE is the same server as another node.
     pub(crate) fn duplicate(&self) -> Option<(usize, Arc<Subject>)> {
         let is_duplicate = |answer: &Option<Answered>| matches!(answer, Some(Ok(Reply::Own)));
         let node = self.answers.iter().position(is_duplicate)?;
@@ -327,14 +327,14 @@ impl RunningRound {
         }
     }
 
-    /// Handles the answers that have already arrived, so that an error contains them.
+    /// Handles the answers that have already arrived, so that an error can report them.
     pub(crate) fn take_ready_answers(&mut self) {
         while let Some(Some(event)) = self.next_event().now_or_never() {
             self.handle(event);
         }
     }
 
-    /// Waits for one answer; `None` once every node has answered or timed out.
+    /// Waits for one answer; `None` if every node has already answered or timed out.
     async fn next_event(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
@@ -365,11 +365,11 @@ impl RunningRound {
     pub(crate) fn handle(&mut self, event: Event) -> Option<Outcome> {
         let commands = match &mut self.owner {
             // The round is won, so no decision and no RAISE can follow.
-            Owner::Lease(held) => {
+            Claimant::Lease(held) => {
                 held.handle(event);
                 return None;
             }
-            Owner::Round(claim) => {
+            Claimant::Round(claim) => {
                 handle(claim, &self.driver, &self.cleanup, self.upgraded.as_ref(), event)
             }
         };
@@ -404,8 +404,6 @@ fn handle(
         cleanup.run(driver, claim.gone_by(), claim.end_giver());
     }
     let commands = claim.handle(clock::now(), event);
-    #[cfg(test)]
-    crate::lock::steps::handled(&cleanup.subject, event, &commands);
     carry_out(claim, driver, cleanup, upgraded, commands)
 }
 
@@ -419,7 +417,7 @@ fn carry_out(
 ) -> Commands {
     let gone_by = claim.gone_by();
     if let Some(upgraded) = upgraded {
-        // The upgraded lease sends GIVE BACK itself, because its renewal waits for the answers.
+        // The upgraded lease sends GIVE BACK itself, because the renewal of that lease waits for the answers.
         let nodes = std::mem::take(&mut commands.give_back);
         upgraded.give_back(&cleanup.subject, nodes, gone_by);
     }
@@ -428,15 +426,14 @@ fn carry_out(
     rest
 }
 
-/// Lets a lease go: what is returned does not keep the lease itself, but tells what has become of it.
+/// Returns a weak reference to a lease, and the lease's grant. After the lease is dropped, the grant's `fate` says what
+/// has become of the lease.
 fn forget(held: &Arc<HeldLease>) -> (Weak<HeldLease>, Arc<Grant>) {
     (Arc::downgrade(held), Arc::clone(&held.grant))
 }
 
 /// Handles a late vote for a lease whose [`HeldLease`] and claim do not exist any more.
 fn release_forgotten(driver: &Driver, cleanup: &Cleanup, event: Event) {
-    #[cfg(test)]
-    crate::lock::steps::finished(&cleanup.subject);
     if let Event::Late { node, vote } = event
         && Claim::must_release_forgotten(vote)
     {
@@ -455,23 +452,24 @@ fn pass_on_offer(cleanup: &Cleanup, node: usize, answered: &Answered) {
     }
 }
 
-/// Handles the answer of a node that may have processed the ACQUIRE after later requests. If the node refused, the
-/// ACQUIRE may have put the waiter back into a queue that the waiter had left, so the waiter leaves again.
+/// Handles the answer of a node that may have processed the ACQUIRE after later requests. If the node has refused the
+/// ACQUIRE, it may have put the waiter back into a queue that the waiter had left. The waiter then leaves that queue
+/// again.
 fn leave_if_joined_late(cleanup: &Cleanup, driver: &Driver, node: usize, answered: &Answered) {
     let Cleanup { subject, node_timeout, queue_entry, .. } = cleanup;
     if !has_refused(answered) || !queue_entry.as_ref().is_some_and(QueueEntry::has_left) {
         return;
     }
     // The RELEASE has a fresh token, so that it deletes no key: the round's lease may be held, and HEAL may have set
-    // its key on this node since.
+    // the lease's key on this node since.
     let Ok(token) = Token::new("") else { return };
     let subject = Subject::new(Arc::clone(&subject.keys), token, subject.waiter.clone());
-    let request = Request::release(&Arc::new(subject), driver.turns());
+    let request = Request::leave(&Arc::new(subject), driver.turns());
     driver.deliver(node, request, *node_timeout, clock::now().plus(driver.turns().memory));
 }
 
-/// Whether the node has refused because others hold the resource. The waiter is then in the node's queue. The vote of a
-/// guarded node does not count, but the waiter may be in that node's queue, too.
+/// Whether the node has refused because others hold the resource. The waiter may then be in the node's queue. A guarded
+/// node queues the waiter, too, although the node's vote does not count.
 fn has_refused(answered: &Answered) -> bool {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => matches!(**reply, Reply::Held(_)),

@@ -1,14 +1,14 @@
-//! Upgrading a shared lease: one try to make it exclusive, which never waits for other readers.
+//! Upgrades a shared lease: tries once to make the lease exclusive, and never waits for other readers.
 //!
-//! An upgrade is a round with a new token, which TRANSFER puts in the place of the shared lease's token. A node grants
+//! An upgrade is a round with a new token. TRANSFER replaces the shared lease's token with the new token. A node grants
 //! the TRANSFER if the lease is the only reader on that node. The exclusive lease thus has a token and a fence of its
-//! own. If the round is lost, GIVE BACK makes the shared lease a reader again; until then, the new token keeps other
-//! clients out.
+//! own. If the round is lost, GIVE BACK makes the shared lease a reader again; until then, the nodes that granted
+//! the TRANSFER hold the new token and refuse other clients.
 
 use crate::config::mode::Modes;
 use crate::error::{Error, Result};
 use crate::lock::claim::handover::Giver;
-use crate::lock::claim::held::{Grant, HeldLease};
+use crate::lock::claim::held::{Fate, Grant, HeldLease};
 use crate::lock::claim::round::{RoundOptions, RunningRound};
 use crate::lock::lease::Lease;
 use crate::lock::renewer::Renewer;
@@ -17,21 +17,21 @@ use crate::wire::keys::Keys;
 use crate::wire::request::{Given, Subject};
 use quorlock_protocol::{Event, Loss, Outcome};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use tokio::sync::oneshot;
 
 impl Lease {
-    /// Tries once to make this shared lease exclusive. If it is the only reader on a majority of the nodes, returns a
-    /// new, exclusive lease with a larger fence. This lease then ends, but does not count as lost. If other clients
-    /// hold a resource in shared mode, returns `None`, and this lease stays as it is, with the same validity end.
-    /// Either all shared resources of the lease are upgraded, or none.
+    /// Tries once to make this shared lease exclusive. If this lease is the only reader on a majority of the nodes,
+    /// returns a new, exclusive lease with a larger fence. The shared lease then ends, but does not count as lost. If
+    /// other clients hold a resource in shared mode, returns `None`, and the shared lease stays as it is, with the same
+    /// validity end. Either all shared resources of the lease are upgraded, or none.
     ///
-    /// The call never waits for other readers: two readers that upgrade at the same time would wait for each other for
-    /// ever. To wait, release the lease and acquire an exclusive one; the resource may have changed by then.
+    /// The call never waits for other readers: two readers that upgrade at the same time would wait for each other
+    /// forever. To wait, release the lease and acquire an exclusive one; by then, other clients may have changed the
+    /// resource.
     ///
-    /// While the upgrade is under way, the lease is not renewed, and can end. [`Lease::extend`] waits for the end of
-    /// the upgrade. A release ends the lease at once, but deletes the keys only after the upgrade. Dropping the result
-    /// does not cancel the upgrade: if it succeeds, the new lease is released.
+    /// While the upgrade is under way, the lease is not renewed, and can expire. [`Lease::extend`] waits for the end of
+    /// the upgrade. A release ends the lease at once, but deletes the keys only after the upgrade. Dropping the
+    /// returned [`Pending`] does not cancel the upgrade: if the upgrade succeeds, the new lease is released.
     ///
     /// # Errors
     ///
@@ -40,16 +40,11 @@ impl Lease {
     /// [`ErrorCode::Config`](crate::ErrorCode::Config) for a lease that is exclusive, that is being upgraded already,
     /// or that other processes may have, too.
     pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
-        let upgrading = match Upgrading::begin(self) {
-            Ok(upgrading) => upgrading,
-            Err(error) => return Pending::ready(Err(error)),
-        };
-        let driver = Arc::clone(upgrading.held.driver());
-        let (sender, receiver) = oneshot::channel();
-        match driver.begin(upgrade(upgrading, sender)) {
-            Ok(()) => Pending::new(receiver),
-            Err(error) => Pending::ready(Err(error)),
-        }
+        let started = Upgrading::begin(self).and_then(|upgrading| {
+            let driver = Arc::clone(upgrading.held.driver());
+            driver.begin_for(|caller| upgrade(upgrading, caller))
+        });
+        Pending::started(started)
     }
 }
 
@@ -57,19 +52,20 @@ impl Lease {
 pub(crate) struct Upgrading {
     held: Arc<HeldLease>,
     renewer: Arc<Renewer>,
-    /// The subject of the upgrade's round, until its keys belong to a new lease or are given back.
+    /// The subject of the upgrade's round; `None` before the round, and after the round's keys belong to a new lease or
+    /// were given back.
     undecided: Option<Arc<Subject>>,
 }
 
 impl Upgrading {
     /// Begins an upgrade. Fails if the lease has ended or cannot be upgraded.
     pub(crate) fn begin(lease: &Lease) -> Result<Self> {
-        let (held, renewer) = lease.upgradable()?;
+        let (held, renewer) = lease.tracked()?;
         held.begin_upgrade()?;
         Ok(Self { held: Arc::clone(held), renewer: Arc::clone(renewer), undecided: None })
     }
 
-    /// Waits until the nodes that can be reached have made the lease a reader again, for at most `node_timeout`.
+    /// Waits until the nodes that can be reached have made the lease a reader again, but at most for `node_timeout`.
     async fn wait_for_keys(&mut self) {
         self.held.wait_a_moment_until(|state| state.claim.has_keys_back()).await;
         self.undecided = None;
@@ -85,8 +81,6 @@ impl Drop for Upgrading {
         // all nodes; the lease is renewed again after that.
         let mut upgrading = Self { held, renewer, undecided: None };
         self.held.driver().detach(async move {
-            #[cfg(test)]
-            crate::lock::steps::finished(&subject);
             let Upgrading { held, .. } = &upgrading;
             let gone_by = held.gone_by();
             held.give_back(&subject, held.driver().quorum.all(), gone_by);
@@ -114,7 +108,8 @@ fn start(held: &Arc<HeldLease>) -> Result<RunningRound> {
     let subject = held.subject();
     let Grant { term, max_hold, .. } = *held.grant;
     let keys: Arc<[Keys]> = subject.keys.iter().map(upgraded).collect();
-    // The lease relies on the keys that GIVE BACK restores, so their time must not depend on a node's wall clock.
+    // The lease relies on the keys that GIVE BACK restores, so the ttl of these keys must not depend on a node's wall
+    // clock.
     let given = Given { token: Arc::new(subject.token.clone()), until: u64::MAX, within: term.ttl };
     let giver = Giver { given, voters: driver.quorum.all() };
     let options = RoundOptions {
@@ -149,10 +144,8 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
         outcome = round.decide() => Some(outcome),
     };
     if let Some(Outcome::Won { fence, .. }) = outcome
-        && held.end_for_upgrade()
+        && round.end_upgraded()
     {
-        #[cfg(test)]
-        crate::lock::steps::upgraded(round.subject());
         let Grant { term, max_hold, auto_extend, keep, owner, .. } = *held.grant;
         let grant = Grant {
             resources: held.grant.resources.clone(),
@@ -166,15 +159,14 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
             auto_extend,
             keep,
             owner,
-            is_deleted: AtomicBool::new(false),
-            is_kept: AtomicBool::new(false),
+            fate: Fate::default(),
         };
         let (round, new) = round.hold(grant);
         let lease = Lease::new(&renewer, new);
         upgrading.undecided = None;
         driver.detach(round.finish());
-        // `Client::close` may have run before this lease was added to the renewer. In that case, it has not released
-        // this lease.
+        // `Client::close` may have run before this lease was added to the renewer. In that case, `close` has not
+        // released this lease, so the caller must not get it.
         if driver.closing.is_cancelled() {
             return Err(Error::closed().about(&held.grant.resources));
         }
@@ -187,9 +179,8 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
             Some(driver.no_quorum(&held.grant.resources, &round.answers, held.node_timeout()))
         }
         Some(Outcome::Won { .. }) => {
-            // The shared lease has ended meanwhile. If it was released, that release waits until the keys are given
+            // The shared lease has ended meanwhile. If it was released, its release waits until the keys are given
             // back.
-            round.refuse();
             Some(held.lost_error())
         }
         Some(Outcome::Lost(_)) => None,

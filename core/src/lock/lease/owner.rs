@@ -16,7 +16,8 @@ pub enum Owner {
     Task(task::Id),
     /// An operating-system thread, outside of any tokio task.
     Thread(ThreadId),
-    /// A thread or task of another language. The number must be unique among those that run at the same time.
+    /// A thread or task of another language. The number must be unique among the threads and tasks that run at the same
+    /// time.
     Foreign(u64),
 }
 

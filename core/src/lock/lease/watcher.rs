@@ -1,4 +1,5 @@
-//! A watcher of a lease: a callback or a waiting caller that is notified when the lease is lost.
+//! A watcher of a lease: a waiting caller that is notified when the lease ends, or a callback that is called if the
+//! lease is lost.
 //!
 //! `lease.rs` creates watchers. `held/ending.rs` stores them and notifies each of them once.
 
@@ -6,17 +7,17 @@ use crate::error::Error;
 use crate::runtime::panics;
 use tokio::sync::oneshot;
 
-/// Is notified once, when its lease ends.
+/// A watcher of one lease. Notified once, when the lease ends.
 pub(crate) enum Watcher {
-    /// Receives the error if the lease is lost, and `None` if it is released.
+    /// Receives the error if the lease is lost, and `None` if the lease ends in another way.
     Waiting(oneshot::Sender<Option<Error>>),
-    /// Called with the error if the lease is lost; dropped without a call if it is released.
+    /// Called with the error if the lease is lost; dropped without a call if the lease ends in another way.
     Callback(Box<dyn FnOnce(Error) + Send>),
 }
 
 impl Watcher {
-    /// Notifies the watcher; `None` means that the lease was released. Must be called without a
-    /// mutex held: the callback may use the lease.
+    /// Notifies the watcher. `loss` is `None` if the lease was not lost. The caller must not hold a mutex, because the
+    /// callback may use the lease.
     pub(crate) fn notify(self, loss: Option<Error>) {
         panics::contain(|| match (self, loss) {
             // Fails only if the caller has stopped waiting.

@@ -1,8 +1,8 @@
-//! Tracks which permits of semaphores a client has, and chooses the permits that it tries next.
+//! Tracks which permits of semaphores a client has, and chooses the permits that an acquire tries next.
 //!
-//! The protocol's `Slots` decides; this module shares one `Slots` for each semaphore among the acquires and leases of a
-//! client. Nothing here decides who holds a permit. `acquire.rs` chooses with [`PermitChoice`]; the lease of a won
-//! round keeps the [`Reserved`] slots until it ends.
+//! The protocol's `Slots` makes the choice. This module shares one `Slots` for each semaphore among the acquires and
+//! leases of a client. Only the nodes decide who holds a permit. `acquire.rs` chooses with [`PermitChoice`]; the lease
+//! of a won round keeps the [`Reserved`] slots until the lease ends.
 
 use crate::config::permits::MAX_PERMITS;
 use crate::config::resources::Resources;
@@ -17,7 +17,7 @@ use quorlock_protocol::{Quorum, Slots, promising};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// When a client remembers this many semaphores, it forgets those that it does not use before it adds another one.
+/// When a client remembers this many semaphores, it forgets the unused ones before it adds another one.
 const REMEMBERED: usize = 1_000;
 
 /// The largest number of consecutive rounds that an acquire starts early because nodes reported free slots.
@@ -33,7 +33,7 @@ pub(crate) struct Semaphores {
 #[derive(Default)]
 pub(crate) struct SemaphoreSlots {
     slots: Mutex<Slots>,
-    /// The largest limit of another client that was logged so far; zero if none was.
+    /// The largest limit of another client that was logged so far; zero if none was logged.
     other_limit: Mutex<u32>,
 }
 
@@ -64,8 +64,8 @@ impl SemaphoreSlots {
         self.slots.lock()
     }
 
-    /// Logs a warning if another client uses a larger limit. `known` is the number of slots that a node knows; a number
-    /// is logged only if it is larger than all numbers logged before.
+    /// Logs a warning if `known`, the number of slots that a node knows, is larger than `limit`: another client then
+    /// uses a larger limit. Does not log the same number or a smaller one again.
     fn check_limit(&self, resource: &Resources, limit: u32, known: u32) {
         let is_new = {
             let mut other = self.other_limit.lock();
@@ -83,13 +83,13 @@ impl SemaphoreSlots {
 /// value gives the slots back.
 pub(crate) struct Reserved {
     semaphore: Arc<SemaphoreSlots>,
-    /// Empty once the slots were given back.
+    /// Empty after the slots were given back.
     slots: Mutex<Vec<u32>>,
 }
 
 impl Reserved {
-    /// Gives the slots back. `are_free` is whether this client has released the slots on the nodes, so that its other
-    /// rounds should try them.
+    /// Gives the slots back. `are_free` says whether this client has released the slots on the nodes. If so, the
+    /// client's other rounds should try these slots.
     pub(crate) fn give_back(&self, are_free: bool) {
         let slots = std::mem::take(&mut *self.slots.lock());
         self.semaphore.slots().give_back(&slots, are_free);
@@ -102,7 +102,7 @@ impl Drop for Reserved {
     }
 }
 
-/// The permits that an acquire wants, and what it has learned about them.
+/// The permits that an acquire wants, and what the acquire has learned about the semaphore's slots.
 pub(crate) struct PermitChoice {
     key_prefix: String,
     resources: Resources,
@@ -117,7 +117,7 @@ pub(crate) struct PermitChoice {
     reserved: Option<Reserved>,
     /// How many consecutive rounds were lost although nodes offered slots.
     at_once: u32,
-    /// Whether the nodes had too few free permits for this acquire in any round.
+    /// Whether any lost round has shown too few free permits for this acquire.
     has_waited: bool,
 }
 
@@ -178,9 +178,9 @@ impl PermitChoice {
     /// Learns from the answers to a lost round. Returns whether the acquire should start a round for other slots at
     /// once.
     ///
-    /// A round is lost when a majority has refused it, even if the other nodes have not answered. A slot that one node
-    /// reports as free may also be free on those other nodes. An acquire that `waits` will be notified of such a slot.
-    /// An acquire that does not wait would give up, so it assumes that the slot is free on these nodes.
+    /// A round may be lost before all nodes have answered. A slot that some nodes report as free may also be free on
+    /// the nodes that have not answered. If the acquire `waits`, it will be notified of such a slot. If not, it would
+    /// give up now, so it assumes that the slot is free on the nodes that have not answered.
     pub(crate) fn learn(
         &mut self,
         answers: &[Option<Answered>],
@@ -214,8 +214,8 @@ impl PermitChoice {
         !self.hints.is_empty() && self.counts_offers()
     }
 
-    /// Whether an offer of a node is a reason to try earlier. It is no reason if many consecutive rounds were lost in
-    /// spite of offers: nodes may offer slots that are not free on other nodes.
+    /// Whether an offer of a node is a reason to try earlier. An offer does not count if many consecutive rounds were
+    /// lost in spite of offers: nodes may offer slots that are not free on other nodes.
     fn counts_offers(&self) -> bool {
         self.at_once <= AT_ONCE
     }
@@ -231,7 +231,7 @@ impl PermitChoice {
     }
 
     /// Records the slots in a node's notification. `lock` is the lock key of the first slot, followed by the numbers of
-    /// the others. Returns whether the notification is valid and about this semaphore.
+    /// the other slots. Returns whether the notification is valid and about this semaphore.
     pub(crate) fn notified(&mut self, node: usize, lock: &str) -> bool {
         let common = Keys::semaphore(&self.key_prefix, &self.resources[0]);
         let Some(slots) = lock.strip_prefix(&common.fence) else { return false };
@@ -245,7 +245,7 @@ impl PermitChoice {
         counts
     }
 
-    /// Whether a majority has offered the same slots, and at least as many as the acquire wants.
+    /// Whether the slots that a majority of the nodes has offered are enough for the acquire.
     pub(crate) fn nodes_agree(&self, quorum: Quorum) -> bool {
         !self.offered_by_at_least(quorum.size()).is_empty()
     }

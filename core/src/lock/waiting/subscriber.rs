@@ -1,7 +1,7 @@
 //! Receives the nodes' notifications and other messages, over a separate connection to each node.
 //!
 //! The connections are open while an acquire of this client waits or a [`Topic`] exists, and for [`IDLE`] after the
-//! last of these has ended. A lost notification delays a waiter until its next try and has no other effect.
+//! last wait or topic has ended. A lost notification delays a waiter until its next try and has no other effect.
 //! `waiters.rs` registers waiters here; this module only sends them [`Notification`]s. `election.rs` names the channels
 //! of elections.
 
@@ -58,7 +58,7 @@ pub(crate) struct Subscriber {
 struct SubscriberState {
     /// The registered waiters, by their numbers.
     waiters: BTreeMap<u64, mpsc::Sender<Notification>>,
-    /// The receivers of messages on other channels, by their numbers.
+    /// The receivers of messages on other channels: for each channel, its receivers by their numbers.
     topics: HashMap<Arc<str>, HashMap<u64, mpsc::Sender<Arc<str>>>>,
     last_topic: u64,
     connected: NodeSet,
@@ -83,8 +83,8 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    /// Waits for the next message. Each node that a sender reaches passes the message on, so the same message may
-    /// arrive several times. Cancel-safe.
+    /// Waits for the next message. Every node passes on each message that it receives, so the same message may arrive
+    /// several times. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Arc<str> {
         match self.messages.recv().await {
             Some(message) => message,
@@ -149,7 +149,7 @@ impl Subscriber {
         self.state().connected
     }
 
-    /// Sends further notifications for the waiter with this number to `waiter`. Does not keep the connections
+    /// From now on, sends the notifications for the waiter with this number to `waiter`. Does not keep the connections
     /// open.
     pub(crate) fn register(&self, number: u64, waiter: mpsc::Sender<Notification>) {
         self.state().waiters.insert(number, waiter);
@@ -159,7 +159,7 @@ impl Subscriber {
         self.state().waiters.remove(&number);
     }
 
-    /// Subscribes to a channel on all nodes, also on those that are connected later. Must be called on the runtime.
+    /// Subscribes to a channel on all nodes, including nodes that are connected later. Must be called on the runtime.
     pub(crate) fn subscribe(self: &Arc<Self>, channel: &str) -> Topic {
         let connections = self.keep_open();
         let (channel, (sender, messages)) = (Arc::from(channel), mpsc::channel(WAITING_MESSAGES));
@@ -186,8 +186,8 @@ impl Subscriber {
         ConnectionsGuard(Arc::clone(self))
     }
 
-    /// Keeps a subscription to each node open while there are [`ConnectionsGuard`]s. Ends [`IDLE`] after the last guard
-    /// was dropped; the next `keep_open` starts this task again.
+    /// Keeps a subscription to each node open while there are [`ConnectionsGuard`]s. Ends when there has been no guard
+    /// for [`IDLE`]; the next `keep_open` starts this task again.
     async fn run(self: Arc<Self>) {
         loop {
             self.state().connected = NodeSet::EMPTY;
@@ -211,7 +211,7 @@ impl Subscriber {
     async fn wait_until_idle(&self) {
         let mut waiting = self.waiting.subscribe();
         loop {
-            // Fails only if the sender was dropped, but `self` owns the sender.
+            // Never fails, because `self` owns the sender.
             let _ = waiting.wait_for(|waiting| *waiting == 0).await;
             if timeout(IDLE, waiting.wait_for(|waiting| *waiting > 0)).await.is_err() {
                 return;
@@ -273,7 +273,7 @@ impl Subscriber {
                 return;
             }
             subscribed = wanted;
-            // Fails only if the sender was dropped, but `self` owns the sender.
+            // Never fails, because `self` owns the sender.
             let _ = changes.changed().await;
         }
     }

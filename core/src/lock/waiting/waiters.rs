@@ -1,8 +1,8 @@
 //! Waiting for a lock: the local queue of each resource, and a waiter's entry in the nodes' queues.
 //!
-//! Waiters of one client for the same resources form a FIFO queue, and only the first contends on the network. Queues
-//! decide which waiter tries next, never who holds a lock. An acquire joins with [`Waiters::join`] and leaves by
-//! dropping its [`Place`].
+//! Waiters of one client for the same resources form a FIFO queue, and usually only the first waiter sends requests to
+//! the nodes. Queues decide which waiter tries next, never who holds a lock. An acquire joins with [`Waiters::join`]
+//! and leaves by dropping its [`Place`].
 
 use crate::lock::waiting::subscriber::{ConnectionsGuard, Notification, Subscriber, Topic};
 use crate::node::clocks::Clocks;
@@ -28,11 +28,12 @@ pub(crate) struct Waiters {
 /// What the local queue stores about a waiter.
 struct Waiter {
     arrived: Moment,
-    /// Sends the message that ends the wait in this queue; `None` once the message was sent.
+    /// Sends the message that ends the wait in this queue; `None` after the message was sent.
     turn: Option<oneshot::Sender<Turn>>,
     /// The report of this waiter's last round or, before its first round, of its predecessor's last round.
     report: RoundReport,
-    /// Asks this waiter, if it is first, to start a round now: another waiter needs the result.
+    /// Notified when another waiter needs the result of a round. If this waiter is first in the queue, it then starts a
+    /// round at once.
     retry_now: Arc<Notify>,
 }
 
@@ -50,8 +51,8 @@ pub(crate) struct RoundReport {
 /// The message that ends the wait of a waiter in the local queue.
 enum Turn {
     First,
-    /// Too few nodes can vote, and the waiters before this one have retried for long enough. This
-    /// waiter fails without a round of its own.
+    /// Too few nodes can vote, and this waiter has already waited for at least `connect_timeout`. This waiter fails
+    /// without a round of its own.
     NoQuorum,
 }
 
@@ -65,9 +66,9 @@ pub(crate) struct QueueEntry {
     pub(crate) ticket: Ticket,
     /// The nodes whose notifications reach this client.
     pub(crate) nodes: NodeSet,
-    /// Dead once the waiter has dropped its [`Place`].
+    /// Dead after the waiter has dropped its [`Place`].
     pub(crate) alive: Weak<()>,
-    /// Dead once the waiter has started another round or dropped its [`Place`].
+    /// Dead after the waiter has started another round or dropped its [`Place`].
     pub(crate) round: Weak<()>,
     /// Sends notifications to the waiter between two rounds.
     pub(crate) sender: mpsc::Sender<Notification>,
@@ -92,13 +93,14 @@ pub(crate) struct Place {
     keys: Arc<[Keys]>,
     number: u64,
     arrived: Moment,
-    /// The waiter's ticket, once the waiter is registered for notifications. It is computed only once: the nodes'
-    /// clocks do not run at this client's rate, so a new ticket could differ, and other waiters compare theirs with it.
+    /// The waiter's ticket; `None` until the waiter first needs it. The ticket must not change, because the nodes order
+    /// the waiters by their tickets. It is therefore computed only once: a second computation could give another
+    /// ticket, because the nodes' clocks do not run at the rate of this client's clock.
     ticket: Option<Ticket>,
     turn: oneshot::Receiver<Turn>,
-    /// `Some` once the waiter is registered with the subscriber.
+    /// `None` until the waiter registers with the subscriber.
     notifications: Option<NotificationChannel>,
-    /// `Some` once a round was lost to contention: keeps the subscriptions open.
+    /// Keeps the subscriptions open; `None` until the waiter loses a round to contention.
     connections: Option<ConnectionsGuard>,
     alive: Arc<()>,
     /// Replaced at the start of each round, which makes [`QueueEntry::round`] of earlier rounds dead.
@@ -122,8 +124,7 @@ impl Waiters {
         self.local_queue.lock()
     }
 
-    /// Joins the local queue for these keys. A waiter that finds the queue empty has its turn
-    /// immediately.
+    /// Joins the local queue for these keys. If the queue is empty, it is the waiter's turn immediately.
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
         let retry_now = Arc::new(Notify::new());
@@ -189,7 +190,7 @@ impl Place {
     /// Waits until this waiter has its turn to try, and returns `true`. Returns `false` if the waiter must fail
     /// instead, because too few nodes can vote. Must not be called again after it has returned.
     pub(crate) async fn wait_for_turn(&mut self) -> bool {
-        // The sender cannot be dropped before it is used: it is in the queue until `self` is dropped.
+        // The result is never `Err`: the queue keeps the sender until the message is sent or `self` is dropped.
         !matches!((&mut self.turn).await, Ok(Turn::NoQuorum))
     }
 
@@ -289,7 +290,7 @@ impl Place {
         });
     }
 
-    /// Returns a sender of further notifications to this waiter; `None` if it is not registered.
+    /// Returns the sender of notifications to this waiter; `None` if the waiter is not registered.
     fn sender(&self) -> Option<mpsc::Sender<Notification>> {
         self.notifications.as_ref().map(|(sender, _)| sender.clone())
     }

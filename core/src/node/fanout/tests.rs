@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const GRANTED: Reply = Reply::Granted { fence: 1, clock: 1 };
 
 fn turns() -> Turns {
-    Turns { call: PATIENCE, keep: PATIENCE, memory: PATIENCE }
+    Turns { call: PATIENCE, reserve: PATIENCE, memory: PATIENCE }
 }
 
 fn subject() -> Arc<Subject> {
@@ -235,7 +235,7 @@ fn request_whose_connection_was_closed_is_sent_once_more_if_it_may_be_applied_tw
     });
 }
 
-/// A silent connection was replaced. The node may still apply an ACQUIRE that was sent on it.
+/// A silent connection was replaced. The node may still apply an ACQUIRE that was sent on the old connection.
 #[test]
 fn request_that_was_given_up_ends_at_once_and_may_be_answered_late() {
     run(async {

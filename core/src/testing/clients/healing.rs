@@ -1,4 +1,4 @@
-//! Tests a HEAL that a node applies after the lease was released.
+//! Tests what happens if a node applies a HEAL after the lease was released.
 
 use crate::lock::claim::heal::send_heal;
 use crate::{Client, runtime};

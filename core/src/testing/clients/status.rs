@@ -24,8 +24,9 @@ fn node(outcome: NodeOutcome, token: Option<&str>, left: Option<u64>) -> NodeSta
     }
 }
 
-/// Returns the status for one letter per node: `-` if the resource is free there, `?` if the node does not answer, `!`
-/// if the node stores a value that is not a string, and otherwise the token that the node stores.
+/// Returns the status of a resource on some nodes. `nodes` has one letter for each node: `-` if the resource is free on
+/// that node, `?` if the node does not answer, `!` if the node stores a value that is not a string, and otherwise the
+/// token that the node stores.
 fn status(nodes: &str) -> Status {
     let quorum = Quorum::over(nodes.len()).unwrap();
     let node = |(at, letter): (usize, char)| {

@@ -47,7 +47,7 @@ fn upgrade_that_panics_ends_and_leaves_the_lease() {
     }));
     assert!(crashed.is_err());
     let held = lease.held().unwrap();
-    assert!(held.is_upgrading(), "its keys are not given back yet");
+    assert!(held.state().claim.lease().is_upgrading(), "its keys are not given back yet");
     assert!(lease.is_valid() && lease.remaining() <= before);
     nodes.apply(None, Fault::Thaw).block_for(PATIENCE).unwrap();
     lease.extend(Some(2 * TTL)).block_for(PATIENCE).unwrap().unwrap();
@@ -101,8 +101,8 @@ fn nothing_else_is_sent_for_a_lease_that_is_being_upgraded() {
     assert!(writer.release().block_for(PATIENCE).unwrap());
 }
 
-/// The first node grants the upgrade, another client reads the resource on the second node, and the third node answers
-/// late.
+/// The first node grants the upgrade, another client holds the resource in shared mode on the second node, and the
+/// third node answers late.
 #[test]
 fn late_answer_to_a_failed_upgrade_deletes_no_detached_lease() {
     let nodes = TestNodes::new(3).unwrap();

@@ -61,7 +61,7 @@ fn numbers_that_no_script_returns_are_no_answer() {
     }
 }
 
-/// Generates the contents of lease texts. quorlock never writes most of them.
+/// Generates the contents of lease texts. Quorlock itself never writes most of these contents.
 fn contents() -> impl Strategy<Value = serde_json::Value> {
     let number = prop_oneof![
         3 => (0..40_u64).prop_map(serde_json::Value::from),

@@ -41,8 +41,8 @@ impl Executor {
         (executor, thread::spawn(move || fallback.fall_back(FIRST)))
     }
 
-    /// Blocks on the runtime until `is_done` returns `true`. The second argument of `is_done` is whether
-    /// this thread drives the runtime.
+    /// Blocks on the runtime until `is_done` returns `true`. The second argument of `is_done` says whether this thread
+    /// drives the runtime.
     fn block_on(&self, mut is_done: impl FnMut(&Runtime, bool) -> bool) {
         let mut drives = false;
         let mut runtime = lock(&self.runtime);
@@ -93,7 +93,7 @@ impl Executor {
         }
     }
 
-    /// Does what `drive` in `runtime/executor.rs` does. Returns when this thread drives and no task is ready.
+    /// Does what `drive` in `runtime/executor.rs` does. Returns as soon as this thread drives and no task is ready.
     fn drive(&self) {
         if self.drivers.enter() {
             self.change(|runtime| runtime.wanted += 1);

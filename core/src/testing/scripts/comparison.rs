@@ -21,8 +21,8 @@ const LENGTH: usize = 60;
 const RESOURCES: [&str; 3] = ["a", "b", "c"];
 const PREFIX: &str = "p-";
 
-/// Time passes in steps of this length. Everything expires in the middle of a step, because at the exact
-/// moment of expiry a server and an in-memory node differ by the resolution of their clocks.
+/// Time passes in steps of this length. Everything expires in the middle of a step. At the exact moment of expiry, a
+/// server and an in-memory node may differ, because their clocks have different resolutions.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 pub(super) const HALF: Duration = Duration::from_millis(5);
 
@@ -68,7 +68,8 @@ impl Steps {
         }
         match self.random.u8(0..100) {
             0..3 if self.has_readers => {
-                // Plan these steps: random steps seldom let a reader join other readers whose set was deleted.
+                // Plan these steps, because random steps seldom let a reader join other readers after their set was
+                // deleted.
                 let keys = self.keys().shared();
                 self.planned = vec![
                     self.read(&keys, wall),
@@ -102,7 +103,7 @@ impl Steps {
         let token = format!("{:040x}", self.subjects.len()).into();
         let subject = Arc::new(Subject::new([keys.clone()].into(), token, None));
         self.subjects.push(Arc::clone(&subject));
-        let turns = Turns { call: Duration::ZERO, keep: Duration::ZERO, memory: ttl };
+        let turns = Turns { call: Duration::ZERO, reserve: Duration::ZERO, memory: ttl };
         Step::Ask(Request::Acquire { subject, ttl, proposal, ticket: None, turns })
     }
 
@@ -110,9 +111,9 @@ impl Steps {
         let ttl = self.ttl();
         let fence = self.number(wall);
         let call = self.turn();
-        let keep = self.turn();
+        let reserve = self.turn();
         let memory = self.ttl();
-        let turns = Turns { call, keep, memory };
+        let turns = Turns { call, reserve, memory };
         let subject = self.subject();
         let earlier = self.arrived.saturating_sub(50);
         let ticket = self.random.bool().then(|| earlier + self.random.u64(1..20));
@@ -135,7 +136,7 @@ impl Steps {
             16 => Request::Forget([self.keys()].into()),
             17..20 => Request::Release { subject, ticket, turns, keep: None },
             20..22 => Request::Release { subject, ticket, turns, keep: Some(ttl) },
-            // The giver often has the same resources as the adopter, and may hold them.
+            // The giver's token is often for the same resources as the adopter's request, and may hold them.
             22..26 => {
                 let given = self.subject();
                 let keys: Arc<[Keys]> = match self.random.u8(0..4) {
@@ -190,7 +191,7 @@ impl Steps {
         self.one_of(&[Duration::ZERO, 100 * TICK + HALF, 5_000 * TICK + HALF, 10_000 * TICK])
     }
 
-    /// Draws a fence: close to the clock, far from it, or close to the largest possible.
+    /// Draws a fence: close to the clock, far from the clock, or close to the largest possible fence.
     fn number(&mut self, wall: u64) -> u64 {
         let apart =
             self.one_of(&[0, 1, 1_999_999, 2_000_000, 2_000_001, 60_000_000, 3_600_000_000]);
@@ -498,7 +499,7 @@ async fn compare() {
             let [(replied, kept), (expected, expected_kept)] = pair.take(&step).await;
             let story = || format!("sequence {sequence}:\n{}", history.join("\n"));
             match (&replied, &expected) {
-                // The server and the in-memory node word errors differently.
+                // The error texts of the server and of the in-memory node differ.
                 (Some(Err(_)), Some(Err(_))) => {}
                 _ => assert_eq!(replied, expected, "{}", story()),
             }

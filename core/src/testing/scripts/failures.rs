@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(100);
-/// Shorter than the pauses of the server in `pauses.rs`.
+/// A ttl that is shorter than the pauses of the server in `pauses.rs`.
 const SHORTER: Duration = Duration::from_millis(300);
 const MILLISECOND: Duration = Duration::from_millis(1);
-const TURNS: Turns = Turns { call: TTL, keep: TTL, memory: TTL };
+const TURNS: Turns = Turns { call: TTL, reserve: TTL, memory: TTL };
 
 /// All commands that the scripts use.
 const COMMANDS: [&str; 22] = [
@@ -276,7 +276,7 @@ fn check(
         let before = live(before, now);
         for (key, stored) in &mut after {
             // A key in its last millisecond may be extended by one millisecond: before a script changes anything, it
-            // runs PEXPIRE to test whether that is permitted.
+            // runs PEXPIRE to test whether PEXPIRE is permitted.
             let old = before.get(key).and_then(|stored| stored.expires_in);
             if (old, stored.expires_in) == (Some(Duration::ZERO), Some(MILLISECOND)) {
                 stored.expires_in = old;
@@ -339,7 +339,7 @@ fn a_request_that_lacks_a_permission_changes_nothing_and_leaves_no_key_for_ever(
                 check((request, &replied), (&before, &after), now, None, &what);
                 refused += usize::from(replied.is_err());
                 if let (Request::Extend(_), "zscore") = (request, denied) {
-                    // EXTEND must not report a lease as lost while the token holds it.
+                    // EXTEND must not report the lease as lost while the token holds the resource.
                     let is_held =
                         |r: &Result<Reply, String>| matches!(r, Ok(Reply::Each(each)) if each[0]);
                     server.set_clock(EPOCH);
@@ -408,7 +408,7 @@ fn a_request_without_memory_changes_nothing_and_leaves_no_key_for_ever() {
             if situation.name == "free" && request.creates() {
                 assert!(replied.is_err(), "{what}: {replied:?}");
             }
-            // A lease that is held already can still be extended, downgraded and released.
+            // Even without memory, a lease that is already held can be extended, downgraded and released.
             if let Request::Release { .. } | Request::Extend(_) | Request::Downgrade { .. } =
                 request
             {

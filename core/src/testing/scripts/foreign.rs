@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(100);
-const TURNS: Turns = Turns { call: TTL, keep: TTL, memory: TTL };
+const TURNS: Turns = Turns { call: TTL, reserve: TTL, memory: TTL };
 
 /// Commands that set a key to a value that quorlock never stores there.
 const FOREIGN: [&[&str]; 4] = [

@@ -1,6 +1,6 @@
-//! On a real server, a semaphore whose index was lost or is wrong. The index is wrong after something other than a
-//! client of this version has changed which permits are held. The in-memory node has no index, so it cannot run these
-//! tests.
+//! Tests of a semaphore on a real server after the semaphore's index was lost or became wrong. The index becomes wrong
+//! if something other than a client of this version changes which permits are held. The in-memory node has no index, so
+//! these tests need a real server.
 
 use super::server::{EPOCH, Server};
 use crate::wire::keys::Keys;
@@ -23,7 +23,7 @@ fn acquire(slot: u32, token: u32, waiter: Option<&str>, ttl: Duration) -> Reques
         subject: Arc::new(subject),
         ttl,
         proposal: EPOCH,
-        turns: Turns { call: TURN, keep: TURN, memory: LONG },
+        turns: Turns { call: TURN, reserve: TURN, memory: LONG },
     }
 }
 
@@ -63,7 +63,7 @@ fn a_waiter_finds_the_free_slot_although_others_look_free() {
         for slot in 0..LIMIT {
             granted(server, slot, slot, TTL).await;
         }
-        // Extend two locks but not their times in the index, as a client of another version may do.
+        // Extend two locks without changing their times in the index, as a client of another version may do.
         for slot in 0..2 {
             let lock = Keys::permit("p-", "s", slot, LIMIT).lock;
             server.run(&["PEXPIRE", &lock, "1000000"]).await.unwrap();

@@ -34,7 +34,7 @@ fn ends(stored: &Keyspace, now: u64) -> BTreeMap<String, u64> {
     ends
 }
 
-/// Whether the request is forbidden to make any key or share expire earlier.
+/// Whether every key and share must last at least as long as without the request.
 fn keeps_all(request: &Request) -> bool {
     match request {
         Request::Release { .. } => false,
@@ -64,8 +64,8 @@ fn a_pause_of_the_server_shortens_nothing_that_was_promised() {
                     format!("{locked:?}, {}, {readings} readings: {request:?}", situation.name);
                 for (key, end) in &before {
                     let Some(later) = after.get(key) else {
-                        // Only a share may be gone: that of the giver, or that of a sole reader whose lease is
-                        // upgraded.
+                        // Only a share may be gone: the giver's share, or the share of the only reader, whose lease is
+                        // being upgraded.
                         let is_given = matches!(
                             request,
                             Request::Transfer { .. } | Request::Heal(_) | Request::GiveBack(_)

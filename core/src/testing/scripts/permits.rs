@@ -2,8 +2,8 @@
 //! the same keys and notify the same waiters.
 //!
 //! A server has an index of the slots. The in-memory node needs no index, because it looks at the locks. Therefore, the
-//! test does not compare the index as a key. Instead, the test checks that the index is right after each step that uses
-//! the scripts of semaphores.
+//! test does not compare the index as a key. Instead, after each step that uses the scripts of semaphores, the test
+//! checks that the index is right.
 
 use super::comparison::{Calls, FOR_EVER, HALF, PATIENCE, TICK, as_server, hear};
 use super::server::{Content, EPOCH, Keyspace, Server, Stored, epoch};
@@ -28,8 +28,9 @@ const RESOURCE: &str = "a";
 const LIMIT: u32 = 3;
 const OTHER_LIMIT: u32 = 5;
 
-/// A script that corrects the index. For each slot in the index, it copies the expiry of the slot's lock key. It then
-/// sets the offered slots, which are the last arguments: each slot is followed by the end of its offer.
+/// A script that corrects the index. First, the script sets the time of each slot in the index to the expiry of the
+/// slot's lock key. It then sets the times of the offered slots. The last arguments list these slots, each followed by
+/// the end of its offer.
 const CORRECT: &str = "
     local time = redis.call('TIME')
     local clock = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -53,7 +54,8 @@ enum Step {
 /// Draws random steps of a few clients. Some of their waiters are not subscribed.
 struct Steps {
     random: fastrand::Rng,
-    /// Whether some steps change slots without changing the server's index. The test then corrects the index.
+    /// Whether some steps change slots without changing the server's index. After each of these steps, the test
+    /// corrects the index.
     is_corrected: bool,
     has_other_limit: bool,
     /// The approximate time at which the waiters arrived. Each ticket is close to this number.
@@ -92,9 +94,9 @@ impl Steps {
         let ttl = self.ttl();
         let fence = self.number(wall);
         let call = self.turn();
-        let keep = self.turn();
+        let reserve = self.turn();
         let memory = self.ttl();
-        let turns = Turns { call, keep, memory };
+        let turns = Turns { call, reserve, memory };
         let kind = self.random.u8(0..40);
         let subject = if kind < 14 { self.new_subject() } else { self.subject() };
         let ticket = (self.random.u8(0..4) > 0)
@@ -137,9 +139,9 @@ impl Steps {
         Duration::from_secs(self.one_of(&[0, 1, 10, 100, 100, 1_000, 100_000])) + HALF
     }
 
-    /// Draws a duration for `Turns`: zero, short, within the limit of a minute, or beyond that limit. No such duration
-    /// lets a turn end at the same time as a lock, because the server's index could then not tell the turn from the
-    /// lock.
+    /// Draws a duration for `Turns`: zero, short, within the limit of a minute, or beyond that limit. With these
+    /// durations, a turn never ends at the same time as a lock. If both ended at the same time, the server's index
+    /// could not tell the turn from the lock.
     fn turn(&mut self) -> Duration {
         let apart = TICK / 100;
         self.one_of(&[
@@ -326,8 +328,9 @@ impl Pair {
         self.server.run(&words).await.unwrap();
     }
 
-    /// Deletes the locks of all slots that are not in the server's index, because the server does not look for such
-    /// locks. If `is_deleted` is `true`, the next step deletes the index, so the locks of all slots are deleted.
+    /// Deletes the locks of all slots that are not in the server's index, because the server does not look for these
+    /// locks. If `is_deleted` is `true`, the next step deletes the index, so this function deletes the locks of all
+    /// slots.
     async fn end_unknown(&mut self, is_deleted: bool) {
         let now = self.time().now;
         let known = if is_deleted { 0 } else { self.memory.permits(&self.index).known(now) };
@@ -353,8 +356,8 @@ impl Pair {
     }
 
     /// Checks the server's index, and removes it from the stored keys. The index must have exactly the slots that the
-    /// in-memory node knows. The time of each slot must be the end of its lock or, if the slot is not locked, the end
-    /// of its offer. A slot with neither must have a time that has passed.
+    /// in-memory node knows. The time of a locked slot must be the end of the lock. The time of a slot that is only
+    /// offered must be the end of the offer. The time of any other slot must have passed.
     fn check_index(&mut self, kept: &mut Keyspace) -> Result<(), String> {
         let time = self.time();
         let known = self.memory.permits(&self.index).known(time.now);

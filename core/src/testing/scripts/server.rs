@@ -1,4 +1,4 @@
-//! A real server whose clock is set by the test.
+//! A real server whose clock the test sets.
 
 use super::servers::Servers;
 use crate::config::endpoint::{Endpoint, Target};
@@ -99,7 +99,7 @@ impl Server {
         self.pause(microseconds, 0, Duration::ZERO);
     }
 
-    /// Sets the clock. After the clock was read `readings` times, it jumps forward by `pause`, once.
+    /// Sets the server's clock. After `readings` readings, the clock jumps forward once, by `pause`.
     pub(super) fn pause(&self, microseconds: u64, readings: u64, pause: Duration) {
         let numbers = [microseconds, readings, pause.as_micros() as u64];
         let bytes: Vec<_> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
@@ -125,13 +125,14 @@ impl Server {
         (understood(request, replied), keyspace(dumped.unwrap()))
     }
 
-    /// Sends a request alone. Returns the reply or the server's error.
+    /// Sends a request, without reading the keys afterwards. Returns the reply or the server's error.
     pub(super) async fn reply(&self, request: &Request) -> Result<Reply, String> {
         let [replied] = self.all([request.command(By::Source)]).await;
         understood(request, replied)
     }
 
-    /// Sends a request as a user who may not run the command `denied`. Returns the reply or the server's error.
+    /// Sends a request as a user who lacks permission for the command `denied`. Returns the reply or the server's
+    /// error.
     pub(super) async fn reply_without(
         &self,
         denied: &str,
@@ -144,8 +145,9 @@ impl Server {
         understood(request, replied)
     }
 
-    /// Returns commands that send the request as a user who may touch only the keys that the request declares and may
-    /// not run the command `denied`, and then send another command as the default user.
+    /// Returns commands that send the request as a restricted user, and then send another command as the default user.
+    /// The restricted user has access only to the keys that the request declares, and lacks permission for the command
+    /// `denied`.
     fn strictly(&self, request: &Request, then: Cmd, denied: &str) -> [Cmd; 5] {
         let command = request.command(By::Source);
         let mut limit = redis::cmd("ACL");
@@ -193,7 +195,7 @@ fn declared(command: &Cmd) -> Vec<String> {
         _ => Vec::new(),
     };
     // LIST looks at all keys and declares none. INSPECT of a semaphore declares so many keys that the server would take
-    // long to compare each key with each pattern. Both may touch all keys.
+    // long to compare each key with each pattern. So for both requests, the user gets access to all keys.
     if words[0] == "EVAL" && (keys.is_empty() || keys.len() > 100) {
         return vec!["~*".to_owned()];
     }

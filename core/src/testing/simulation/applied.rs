@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns what a node stores about the resources of a request, as a JSON array. For each resource, the array contains
-/// its name, the token, the remaining time of the key, the last fence, and the remaining time of the fence. If readers
-/// hold the resource, an array of the readers replaces the token. Each reader has the remaining time of its share.
+/// the name, the token, the remaining time of the key, the last fence, and the remaining time of the fence. If readers
+/// hold the resource, an array replaces the token: it contains each reader with the remaining time of its share.
 pub(super) fn stored(node: &Node, request: &Request) -> String {
     let subjects: Vec<&Arc<Subject>> = match request {
         Request::Acquire { subject, .. }
@@ -44,9 +44,9 @@ fn about(node: &Node, keys: &Keys) -> String {
     format!("[{:?},{token},{left},{fence},{}]", keys.lock, kept.as_nanos())
 }
 
-/// Returns the step that describes a request that a node has applied: the locks that the request names, each with its
-/// parameters and the answer, and what the node stores now. The last element identifies an EXTEND while it is under
-/// way.
+/// Returns the step that describes a request that a node has applied. The step contains the locks that the request
+/// names, each with its parameters and the answer, and what the node stores now. For an EXTEND, the last element
+/// differs from that of every other EXTEND under way. For all other requests, it is 0.
 pub(super) fn applied(node: &Node, request: &Request, answered: &Answered) -> String {
     let yes = matches!(answered, Ok(Reply::Yes));
     let (what, locks, batch) = match request {

@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A process with a client of three nodes. Messages arrive without delay.
+/// A process with a client that uses three nodes. Messages arrive without delay.
 struct Trio {
     world: Arc<World>,
     process: Arc<Process>,
@@ -121,8 +121,8 @@ fn a_node_does_not_count_in_a_round_begun_before_it_counts() {
     });
 }
 
-/// Random seeds cannot test this: their frozen nodes always resume, so a caller that waits for such a node
-/// would go unnoticed.
+/// Random seeds cannot test this, because their frozen nodes always resume. A caller that waits for a frozen node would
+/// go unnoticed.
 #[test]
 fn nodes_that_never_answer_do_not_delay_callers() {
     let node_timeout = 100 * MILLISECOND;
@@ -256,8 +256,9 @@ fn a_loss_during_a_suspension_is_reported_soon_after_it() {
     });
 }
 
-/// A node restarts without its data, and the lease is repaired on this node. The node would not remember a grant that
-/// it made to another client before its restart, so its confirmation must not count.
+/// A node restarts without its data, and the lease is repaired on this node. Before the restart, the node may have
+/// granted the lock to another client. The node has forgotten this grant, so its confirmation of the lease must not
+/// count.
 #[test]
 fn a_node_does_not_confirm_an_extension_begun_before_it_counts() {
     const READING: Duration = Duration::from_millis(20);

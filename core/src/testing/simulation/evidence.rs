@@ -11,8 +11,8 @@ pub(super) struct Evidence(Mutex<EvidenceState>);
 
 #[derive(Default)]
 struct EvidenceState {
-    /// For each process and lock key, when a node last refused the lock: another token held it, or another
-    /// waiter had precedence.
+    /// For each process and lock key, when a node last refused the lock. A node refuses a lock if another token holds
+    /// it, or if another waiter has precedence.
     refusals: HashMap<(String, String), Duration>,
     /// For each process, when a request of this process last raised a fence.
     raises: HashMap<String, Duration>,

@@ -16,7 +16,7 @@ impl Program {
         let longest = self.scenario.ttl.as_millis() as u64;
         let detaching = lease.detach(self.milliseconds((longest / 2).max(10)..longest + 1));
         let detached = if self.chance(10) {
-            // The caller cancels the detach, which leaves the lease valid or releases it.
+            // The caller cancels the detach. The lease then stays valid or is released.
             tokio::select! {
                 biased;
                 detached = detaching => detached,

@@ -32,7 +32,7 @@ struct HistoryState {
     steps: u64,
     story: Vec<(Duration, String)>,
     violations: Vec<(Duration, String)>,
-    /// The process that made each token, by the token's random digits.
+    /// Maps the random digits of each token to the process that made the token.
     makers: HashMap<String, String>,
     /// Tokens that a node received on a connection that had broken already, and the tokens of detached leases.
     late: HashSet<Token>,
@@ -110,8 +110,8 @@ impl History {
         self.state().makers.get(digits).cloned().unwrap_or_default()
     }
 
-    /// Records that a node received this request on a connection that had already broken for the sender. The undo on
-    /// the next connection may have overtaken the request, so the request's key may stay until the ttl ends.
+    /// Records that a node received this request after the sender had learned that the connection was broken. The undo
+    /// on the next connection may have overtaken the request, so the request's key may stay until the ttl ends.
     pub(super) fn came_late(&self, request: &Request) {
         let mut state = self.state();
         match request {
@@ -138,7 +138,7 @@ impl History {
         self.state().late.insert(token.into());
     }
 
-    /// Records that a process was killed. It may leave keys on the nodes.
+    /// Records that a process was killed. Such a process may leave keys on the nodes.
     pub(super) fn killed(&self, process: &str) {
         self.state().killed.insert(process.to_owned());
     }

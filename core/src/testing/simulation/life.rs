@@ -45,8 +45,7 @@ pub(super) enum Work {
 pub(super) fn simulate(seed: u64, is_traced: bool, work: Work) -> Run {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true);
-    // Without a seed, tokio resumes tasks that are woken together in random order, and a run is not
-    // reproducible.
+    // Without this seed, tokio resumes tasks that are woken together in a random order, and runs are not reproducible.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
     let runtime = builder.build().expect("a runtime without IO");
@@ -180,8 +179,8 @@ impl Life {
         }
     }
 
-    /// Checks that nodes have no queues, and no keys except those of killed processes, of requests that arrived late
-    /// and of detached leases.
+    /// Checks that no node has a queue, and that every key on a node belongs to a killed process, to a request that
+    /// arrived late, or to a detached lease.
     fn check_litter(&self) {
         for node in &self.world.nodes {
             if node.has_waiters() {

@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) is_subscription: bool,
     /// Cancelled when the client learns that the connection is broken.
     pub(super) broken: CancellationToken,
-    /// Whether requests in flight are lost when the connection breaks. If not, they arrive late.
+    /// Whether requests in flight are lost when the connection breaks. If not, these requests arrive late.
     pub(super) is_lost: AtomicBool,
     /// Whether the client has dropped the connection.
     pub(super) is_abandoned: AtomicBool,

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// The client's end of a connection. Dropping it closes the connection.
+/// The client's end of a connection. Dropping this value closes the connection.
 struct Connection {
     up: mpsc::UnboundedSender<Message>,
     link: Arc<Link>,
@@ -142,7 +142,7 @@ async fn serve(
         open(&link.up).await;
         node.runs().await;
         if !node.is_up() || node.started() != started || shared.is_lost.load(Ordering::Relaxed) {
-            // The client learns of the broken connection once messages reach the client again.
+            // The client learns of the broken connection as soon as messages reach the client again.
             open(&link.down).await;
             shared.broken.cancel();
             return;
@@ -200,7 +200,8 @@ struct Calls {
 }
 
 impl Calls {
-    /// Sends a notification. Returns `false` if the subscription or its connection is closed as far as the node knows.
+    /// Sends a notification. Returns `false` if, as far as the node knows, the subscription or its connection is
+    /// closed.
     fn send(&self, message: &str) -> bool {
         if self.shared.broken.is_cancelled()
             || self.shared.is_abandoned.load(Ordering::Relaxed)

@@ -108,12 +108,12 @@ impl Node {
         Stored { token, readers, fence: entry.stored_fence(wall) }
     }
 
-    /// Returns how much time adopters still have when a GIVE BACK arrives at this node now.
+    /// Returns how much time adopters still have if a GIVE BACK arrives at this node now.
     pub(super) fn left(&self, given: &Given) -> Duration {
         given.left(self.wall_clock())
     }
 
-    /// Returns the part of the first line of the steps that describes this node.
+    /// Returns the description of this node for the first line of the file of steps.
     pub(super) fn described(&self) -> String {
         let Self { rate, wall_clock_error, .. } = self;
         format!("[{},{rate},{wall_clock_error}]", self.clock().as_nanos())

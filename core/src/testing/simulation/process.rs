@@ -99,7 +99,7 @@ impl Process {
         Moment::from_origin(self.origin + self.elapsed().mul_f64(self.rate))
     }
 
-    /// Preempts the process if it is to be preempted after sending. Must be called after each request that the process
+    /// Preempts the process for [`Preemption::after_sending`]. Must be called after each request that the process
     /// sends.
     pub(super) fn has_sent(self: &Arc<Self>) {
         let preemption = self.state().preemption;
@@ -110,7 +110,7 @@ impl Process {
         self.state().preemption = preemption;
     }
 
-    /// Preempts the process for this time. Unlike a stop, this works at any instruction, not only while the
+    /// Preempts the process for this time. Unlike a stop, a preemption works at any instruction, not only while the
     /// code awaits something.
     fn preempt(self: &Arc<Self>, time: Duration) {
         if time.is_zero() {
@@ -142,8 +142,8 @@ impl Process {
         self.state().is_stopped = true;
     }
 
-    /// Resumes the process, as SIGCONT does. `suspended` is the time for which its machine was suspended too;
-    /// zero if only the process was stopped.
+    /// Resumes the process, as SIGCONT does. `suspended` is the time for which the whole machine was suspended; zero if
+    /// only the process was stopped.
     pub(super) fn go_on(&self, suspended: Duration) {
         {
             let mut state = self.state();

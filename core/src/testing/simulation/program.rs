@@ -11,27 +11,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep as truly;
 
-/// With faults: the maximum time that an operation may take beyond its `wait`. It covers connecting, a last round, and
-/// the time until freezes and partitions end.
+/// With faults: the maximum time that an operation may take beyond its `wait`. This time covers connecting, a last
+/// round, and the time until freezes and partitions end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Without faults: the maximum time that an operation may take beyond its `wait`. It covers connecting and a last
-/// round.
+/// Without faults: the maximum time that an operation may take beyond its `wait`. This time covers connecting and a
+/// last round.
 const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Without faults: the maximum number of times that each task may overtake the same waiter. Not zero, because a waiter
 /// can be overtaken before it has joined the queues.
 const OVERTAKEN_PER_TASK: usize = 1;
 
-/// The maximum time from the last answer to the report of an error, in addition to the time limits.
+/// The maximum time from the last answer to the report of an error. This time is allowed in addition to the time
+/// limits.
 const SLACK: Duration = Duration::from_millis(20);
 
 /// The longest time until a client is connected again to a node that is no longer in trouble: a connection attempt in
 /// progress, the pause after this attempt, and another attempt.
 const RECONNECTED: Duration = Duration::from_millis(2_500);
 
-/// The maximum time for which a node may stay guarded beyond the guard's duration. Servers report uptimes
-/// in whole seconds, so clients must allow for a shorter uptime.
+/// The maximum time for which a node may stay guarded beyond the guard's duration. Servers report their uptime in whole
+/// seconds, so clients assume that the true uptime is shorter than reported.
 const GUARDED: Duration = Duration::from_millis(2_500);
 
 /// The longest time from the end of a suspension to the report of a loss.
@@ -66,7 +67,7 @@ impl Program {
         }
     }
 
-    /// Checks, without faults, that every lock can be acquired and released.
+    /// Checks that every lock can be acquired and released when there are no faults.
     pub(super) async fn run_undisturbed(self) {
         if self.scenario.permits > 0 {
             self.acquire_all_permits().await;
@@ -113,8 +114,8 @@ impl Program {
         }
     }
 
-    /// Waits for the end of an acquire, or sometimes cancels it. Checks the result. `locks` are the lock keys that the
-    /// acquire may have to wait for.
+    /// Waits for the end of an acquire, or sometimes cancels the acquire. Checks the result. `locks` are the lock keys
+    /// that the acquire may have to wait for.
     pub(super) async fn acquired(
         &self,
         acquiring: Pending<crate::Result<Lease>>,
@@ -159,8 +160,8 @@ impl Program {
         None
     }
 
-    /// Checks an acquire, begun at `began`, that has just timed out. A node must recently have refused a
-    /// round of this acquire or of another waiter of the same client.
+    /// Checks an acquire that began at `began` and has just timed out. A node must recently have refused a round of
+    /// this acquire, or a round of another waiter of the same client.
     fn was_held(&self, began: Duration, locks: &[String]) {
         let Self { process, scenario, .. } = self;
         let now = process.world.elapsed();
@@ -193,8 +194,8 @@ impl Program {
         }
         let evidence = &process.world.evidence;
         let troubled = evidence.troubled(&process.name, since);
-        // Raising the fence may need the answers of all nodes that granted, so one node in trouble can be
-        // enough.
+        // Raising the fence may need the answers of all nodes that granted, so one node in trouble can be enough for
+        // the acquire to fail.
         let raises = scenario.clocks_are_apart() || evidence.has_raised(&process.name, since);
         let needed = if raises { 1 } else { scenario.nodes - scenario.nodes / 2 };
         if troubled < needed {
@@ -221,7 +222,8 @@ impl Program {
     }
 
     /// Returns how long the nodes keep the key of a released lease: usually zero. Nodes do not notify a waiter when a
-    /// kept key expires. Without faults, waiters must be served in order, so no key is kept.
+    /// kept key expires, so waiters may be served out of order. Runs without faults check the order, so they keep no
+    /// key.
     pub(super) fn some_keep(&self) -> Duration {
         let keeps = self.scenario.faults.pause.is_some() && self.chance(20);
         if keeps { self.milliseconds(10..1_000) } else { Duration::ZERO }
@@ -268,7 +270,7 @@ impl Program {
         }
         let world = &self.process.world;
         match self.random(0..10) {
-            // If this lease is not renewed automatically, it is eventually lost. The client must then report the loss.
+            // A lease that is not renewed automatically is eventually lost. The client must then report the loss.
             0 if !self.witness.is_over() => {
                 let mut lost = lease.lost();
                 let mut is_reported = false;
@@ -332,7 +334,7 @@ impl Program {
         let was_valid = lease.is_valid();
         let upgrading = lease.try_upgrade();
         let upgraded = if self.chance(10) {
-            // The caller gives up. If the upgrade succeeds, the new lease is released.
+            // The caller gives up. If the upgrade succeeds nevertheless, the new lease is released.
             tokio::select! {
                 biased;
                 upgraded = upgrading => upgraded,

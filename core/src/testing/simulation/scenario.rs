@@ -1,4 +1,4 @@
-//! The parameters of a world that a seed determines: nodes, processes, clocks, options and faults.
+//! The parameters of a world, all determined by its seed: nodes, processes, clocks, options and faults.
 
 use crate::Client;
 use quorlock_protocol::FENCE_WINDOW;
@@ -42,8 +42,8 @@ pub(super) struct Scenario {
     pub(super) wall_clock_error: i64,
     /// The largest error of the nodes' wall clocks, in microseconds.
     pub(super) node_clock_error: i64,
-    /// Whether the run checks that fences grow. They might not grow if nodes lose their data while the
-    /// restart guard is off or shorter than the clocks require.
+    /// Whether the run checks that fences grow. Fences might not grow if nodes lose their data while the restart guard
+    /// is off, or while the guard is shorter than the clocks require.
     pub(super) fences_grow: bool,
     /// The time for which faults happen.
     pub(super) length: Duration,
@@ -99,7 +99,7 @@ impl Scenario {
 
     /// Draws the rate of a clock. The rates of two clocks differ by at most the drift factor.
     pub(super) fn rate(&self, random: &mut fastrand::Rng) -> f64 {
-        // Often exactly at the limit, where errors are most likely to show.
+        // Often draw a rate exactly at the limit, where bugs are most likely to show.
         let part = [0.0, 1.0, random.f64()][random.usize(..3)];
         1.0 / (1.0 - self.drift_factor * part)
     }
@@ -137,7 +137,7 @@ impl Scenario {
     }
 }
 
-/// Draws a number from `-most` to `most`: often zero, or one of the extremes, where errors show.
+/// Draws a number from `-most` to `most`: often zero, or one of the extremes, where bugs are most likely to show.
 fn up_to(most: i64, random: &mut fastrand::Rng) -> i64 {
     [-most, most, 0, random.i64(-most..=most)][random.usize(..4)]
 }

@@ -30,8 +30,8 @@ impl Program {
         }
     }
 
-    /// Checks, while there are no faults, that all permits become free within the longest ttl, and that they can then
-    /// be acquired and released.
+    /// Checks, while there are no faults, that all permits become free within the longest ttl, and that a task can then
+    /// acquire and release all permits.
     pub(super) async fn acquire_all_permits(&self) {
         let wait = self.scenario.ttl + PATIENCE;
         let semaphore = self.client.semaphore(SEMAPHORE, SLOTS).permits(SLOTS).wait(wait);

@@ -1,7 +1,7 @@
 //! Writes the steps of a run for the trace checker (`proof/tie`): one JSON array for each step.
 //!
-//! The environment variable `STEPS` names the directory that gets a file for each world; without it, nothing is
-//! written. `applied.rs` reports the requests that nodes apply, and what the nodes store afterwards; `lock/steps.rs`
+//! The environment variable `STEPS` names the directory that gets a file for each world. Without this variable, nothing
+//! is written. `applied.rs` reports the requests that nodes apply, and what the nodes store afterwards; `lock/steps.rs`
 //! and `node/connect.rs` report what clients decide. Times are in nanoseconds.
 
 use std::fs::File;
@@ -21,7 +21,8 @@ impl Steps {
         Some(Self(Mutex::new(LineWriter::new(file.expect("STEPS is a directory")))))
     }
 
-    /// Writes a step that happened at the true time `now`. `step` contains the elements of the array after the time.
+    /// Writes a step that happened at the true time `now`. `step` contains the elements that follow the time in the
+    /// array.
     pub(super) fn write(&self, now: Duration, step: &str) {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(file, "[{},{step}]", now.as_nanos()).expect("the steps can be written");

@@ -9,8 +9,8 @@ const LIMIT: u32 = 10;
 const CONTENDERS: usize = 20;
 
 /// The factor by which all times are longer than on a local network. A simulated message takes up to a millisecond,
-/// because the simulation draws delays in whole milliseconds. Therefore, a hold of 10 ms on a local network is a hold
-/// of 200 ms here.
+/// because the simulation draws delays in whole milliseconds. Therefore, a hold of 10 ms on a local network corresponds
+/// to a hold of 200 ms here.
 const SCALE: u32 = 20;
 const HOLD: Duration = Duration::from_millis(10);
 const LENGTH: Duration = Duration::from_secs(60);

@@ -175,7 +175,7 @@ fn clients_are_served_in_the_order_of_arrival() {
             got.iter().map(|(_, number)| *number).collect::<Vec<_>>(),
             Vec::from_iter(0..16)
         );
-        // The last client waited for 15 notifications and for the time that 15 others held the lock.
+        // Between the first and the last grant, 15 clients held the lock in turn, and 15 waiters were notified.
         assert!(got[15].0 - got[0].0 < 15 * (AT_ONCE + 2 * MILLISECOND));
         let requests = calm.requests() - before;
         assert!(requests <= 16 * 3, "{requests} requests for 16 locks");
@@ -396,7 +396,7 @@ fn without_notifications_waiters_poll() {
 fn a_waiter_gets_the_lock_as_soon_as_the_released_key_was_kept() {
     calm(|calm| async move {
         let [holder, waiter] = [calm.peer(0), calm.peer(1)];
-        // One time is shorter than the ttl of the lease, and the other is longer.
+        // The first time is shorter than the ttl of the lease, and the second time is longer.
         for keep in [300 * MILLISECOND, 5 * SECOND] {
             let lease = holder.get(&["r"]).await;
             let waiting = waiter.acquire(&["r"], 60 * SECOND);
@@ -432,7 +432,7 @@ fn a_waiter_for_two_resources_does_not_starve() {
             let began = calm.now();
             let got = both.work(&["b", "a"], turns, MILLISECOND).await;
             let took = (*got.last().unwrap() - began) / u32::try_from(turns).unwrap();
-            // Before each of these leases, the other clients may all go first, and their leases must end.
+            // Before each of these leases, every other client may hold and release a lease.
             let fair = 4 * (one + other + AT_ONCE);
             assert!(took < fair + SECOND / 4, "{took:?} for one turn; {one:?} and {other:?}");
             others.iter().for_each(|work| work.abort());
@@ -503,8 +503,8 @@ fn queued_local_waiters_distinguish_an_outage_from_contention() {
             calm.requests() - before
         };
 
-        // First case: the waits time out before any round ends, because connecting to a frozen node takes
-        // longer.
+        // First case: the waits time out before any round ends, because connecting to a frozen node takes longer than
+        // the waits.
         freeze();
         let client = calm.peer(0);
         let waiting = (0..200).map(|_| client.acquire(&["r"], SECOND / 2)).collect();

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The resource of the semaphore. A lock with the same resource also exists.
+/// The resource of the semaphore. The programs also use a lock on a resource of this name.
 pub(super) const SEMAPHORE: &str = "0";
 
 /// The number of slots of the semaphore: the largest limit that any task uses.
@@ -62,10 +62,10 @@ pub(super) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Records that this waiter got its lock, or these slots, and so overtook every earlier waiter for one of the same
-    /// resources. Returns the largest number of times that one of these earlier waiters has been overtaken. Ignores
-    /// earlier waiters for several resources, because another client may hold one of their other resources for a long
-    /// time. Also ignores earlier waiters whose limit is too small for any of these slots.
+    /// Records that this waiter got its lock, or these slots, and has thereby overtaken every earlier waiter for one of
+    /// the same resources. Returns the largest number of times that any of these earlier waiters has been overtaken so
+    /// far. Does not count two kinds of earlier waiters: those for several resources, because another client may hold
+    /// one of their other resources for a long time, and those whose limit is too small for any of these slots.
     pub(super) fn granted(&self, slots: &[u32]) -> usize {
         let arrivals = self.witness.arrivals.lock();
         let mut arrivals = arrivals.unwrap_or_else(PoisonError::into_inner);

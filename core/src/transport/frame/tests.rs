@@ -24,7 +24,7 @@ fn announced_length_is_refused_before_the_data_arrives() {
         let bytes = u64::from(limit.bytes);
         let values = u64::from(limit.values);
         for kind in ['$', '='] {
-            // The length of the header and the line end count, too.
+            // The lengths of the header and of the line end also count towards the limit.
             assert!(!is_refused(&announced(kind, bytes - 20), limit), "{kind} {limit:?}");
             assert!(is_refused(&announced(kind, bytes), limit), "{kind} {limit:?}");
         }
@@ -141,7 +141,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The frame and the parser must agree where a reply ends, or a limit could be evaded.
+    /// The frame and the parser must agree on where a reply ends. Otherwise, a reply could evade its limit.
     #[test]
     fn replies_end_where_the_parser_sees_their_end(all in vec(value(), 1..4), cuts in vec(any::<prop::sample::Index>(), 0..4)) {
         let bytes = all.concat();

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::{Master, Named, Report, Sentinels, elect};
+use super::{Elected, Master, Report, Sentinels, elect};
 use crate::config::server::{Login, Server, ServerAddress};
 use crate::runtime::{self, Pending};
 use crate::transport::connection::Nobody;
@@ -25,7 +25,7 @@ fn report(port: u16, epoch: u64, age: u64) -> Option<Report> {
 
 fn elected(reports: &[Option<Report>], current: Option<u16>) -> Option<(ServerAddress, u64, bool)> {
     let current = current.map(place);
-    let Named { place, age, is_agreed } = elect(reports, current.as_ref())?;
+    let Elected { place, age, is_agreed } = elect(reports, current.as_ref())?;
     Some((place, age.as_secs(), is_agreed))
 }
 
@@ -57,7 +57,7 @@ fn highest_epoch_wins_then_the_most_sentinels() {
 
 #[test]
 fn age_is_what_a_majority_confirms() {
-    // One sentinel has restarted, or one is wrong.
+    // One sentinel has restarted, or reports a wrong age.
     let reports = [report(1, 4, 100), report(1, 4, 2), report(1, 4, 50)];
     assert_eq!(elected(&reports, None), Some((place(1), 50, true)));
     assert_eq!(elected(&reports[..2], None), Some((place(1), 2, true)));

@@ -3,17 +3,16 @@
 --   {2, 0}                               the token already holds a resource
 --   {0, expires_in, time, rank, holder}  refused
 --
--- `time` is the node's clock in microseconds, `expires_in` is in milliseconds (-1: never), and
--- `rank` is the number of waiters ahead in the queue (-1: not in a queue). `holder` is the value of the
--- lock key that expires last, cut to one byte more than the length of the longest token; '' if no lock key
--- exists or the value is not a string.
+-- `time` is the node's clock in microseconds. `expires_in` is in milliseconds (-1: never). `rank` is the number of
+-- waiters ahead of this waiter in the queue (-1: the request does not join a queue). `holder` is the value of the lock
+-- key that expires last ('' if no lock key exists, or if the value is not a string). A value longer than any token is
+-- cut to one byte more than the longest token.
 --
 -- KEYS: for each resource the lock key, the fence key and the queue.
--- ARGV: the token, the ttl of the lock, the proposed fence, and the minimum ttl of the fence key.
--- For a round of a waiter also: the length of a notified waiter's turn (microseconds; see
--- queue.lua), the ttl of the queue, the waiter, its ticket ('' if the waiter does not join), and the length
--- of the turn that a notified waiter keeps if another resource is held (microseconds). All ttls are in
--- milliseconds.
+-- ARGV: the token, the ttl of the lock, the proposed fence, and the minimum ttl of the fence key. For a
+-- round of a waiter also: the length of a notified waiter's turn (microseconds; see queue.lua), the ttl of
+-- the queue, the waiter, its ticket ('' if the waiter does not join the queue), and for how long a
+-- notified waiter keeps its turn if another resource is held (microseconds). All ttls are in milliseconds.
 
 --- fence.lua
 -- Fast path: one resource, no waiters. If the fence equals the proposal, the text of the proposal is
@@ -27,7 +26,7 @@ end
 --- queue.lua
 
 local turn, kept, waiter = tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local ticket, keep = tonumber(ARGV[8]), tonumber(ARGV[9])
+local ticket, reserve = tonumber(ARGV[8]), tonumber(ARGV[9])
 local longest, is_own, is_notified, is_held = 0, false, {}, {}
 local holder, longest_held = '', 0
 for i = 1, #KEYS, 3 do
@@ -44,7 +43,7 @@ for i = 1, #KEYS, 3 do
     is_held[i] = true
     local value = redis.pcall('GET', KEYS[i])
     is_own = is_own or value == token
-    -- PTTL is 0 if the key expires within the current millisecond; wait at least 1 ms.
+    -- PTTL is 0 in the last millisecond of a key. The key is still held, so wait at least 1 ms.
     local free_in = pttl < 0 and math.huge or math.max(pttl, 1)
     wait = math.max(wait, free_in)
     if free_in > longest_held then
@@ -56,7 +55,7 @@ for i = 1, #KEYS, 3 do
 end
 if is_own then return {2, 0} end
 
--- Lock all or none.
+-- All resources are free for this token: lock all of them.
 if longest == 0 then
   for i = 1, #KEYS, 3 do
     redis.call('SET', KEYS[i], token, 'PX', ttl)
@@ -72,8 +71,8 @@ if ticket then
     local lock, queue = KEYS[i], KEYS[i + 2]
     if not is_notified[i] or is_held[i] then
       put(queue, ticket, waiter, kept)
-    elseif keep > 0 then
-      put(queue, -(now + keep), waiter, kept)
+    elseif reserve > 0 then
+      put(queue, -(now + reserve), waiter, kept)
     else
       -- This waiter cannot use its turn while another resource is held, so the next waiter gets a
       -- turn. This waiter rejoins the queue when it tries again.

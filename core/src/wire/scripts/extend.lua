@@ -1,7 +1,7 @@
--- EXTEND: for each lease whose token holds all of its resources, makes the keys last for at least the ttl.
--- Returns for each lease 1 if its token holds all of its resources; else 0. Never shortens the ttl of a
--- key: an EXTEND that arrives late must not undo a longer EXTEND that arrived earlier, and a fence counter
--- must not expire before the node's clock has passed the counter's value.
+-- EXTEND: makes the keys of each lease last for at least the ttl, if the token holds all resources of the lease.
+-- Returns for each lease 1 if its token holds all resources of the lease; else 0. Never shortens the ttl of a key: an
+-- EXTEND that arrives late must not undo a longer EXTEND that arrived earlier, and a fence counter must not expire
+-- before the node's clock has passed the counter's value.
 --
 -- KEYS: for each resource of each lease the lock key and the fence key.
 -- ARGV: for each lease the number of its resources, its token, its ttl, and the ttl of its fence

@@ -13,8 +13,8 @@ for i = 1, #KEYS, EACH do
   if last >= fence then fence = last + 1 end
   is_queued = redis.pcall('EXISTS', KEYS[i + 2]) == 1 or is_queued
 end
--- If a proposal is far from the node's own clock, the clock is used instead, so that fences never fall back
--- to a small number.
+-- If a proposal is far from the node's own clock, the node uses the clock's time instead. Otherwise, a fence could be
+-- smaller than a fence that the node has forgotten.
 local floor = math.abs(proposal - now) <= FENCE_WINDOW and proposal or now
 if floor > fence then fence = floor end
 if fence >= FENCE_LIMIT then

@@ -1,5 +1,5 @@
--- FORGET: deletes the fence counter of an unused resource. Returns 1; or 0 if the resource is held
--- or has waiters.
+-- FORGET: deletes the fence counter of an unused resource, and returns 1. If the resource is held or has waiters,
+-- deletes nothing and returns 0.
 --
 -- KEYS: the lock key, the fence key, the queue, the readers.
 

@@ -1,12 +1,12 @@
--- GIVE BACK: undoes TRANSFER. Gives back to the giver every resource that the token holds, for the time
--- that is left to adopt the lease. If no time is left, deletes the keys. Returns 1 if the token held all
+-- GIVE BACK: undoes TRANSFER. Makes the giver hold every resource that the token holds, until the time to adopt the
+-- lease ends. If this time is over, deletes the keys and shares of the token instead. Returns 1 if the token held all
 -- resources; else 0.
 --
 -- KEYS: for each resource the lock key and the readers; for a permit the index instead of the readers (see
 -- readers.lua).
--- ARGV: the token, the token of the giver, the moment at which the time to adopt the lease ends (by the
--- nodes' clocks, in microseconds), the whole length of that time (milliseconds), '1' to undo an upgrade,
--- else '0', and for permits the common beginning of all lock keys.
+-- ARGV: the token, the token of the giver, the moment at which the time to adopt the lease ends (by the nodes' clocks,
+-- in microseconds), the full length of the time to adopt (milliseconds), '1' to undo an upgrade, else '0', and for
+-- permits the common beginning of all lock keys.
 
 --- pttl.lua
 --- clock.lua

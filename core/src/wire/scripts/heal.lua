@@ -1,7 +1,7 @@
--- HEAL: repairs leases. For each lease, locks again the resources that nobody holds, and the resources that
--- the lease's giver still holds. Returns for each lease 1 if its token now holds all of its resources, 2 if
--- so but a fence counter has passed the lease's fence, and 0 if the lease could not be repaired: another
--- token holds a resource, or a key holds a foreign value. In that case, nothing of the lease is changed.
+-- HEAL: repairs leases. For each lease, locks again the resources that nobody holds, and the resources that the lease's
+-- giver still holds. Returns for each lease: 1 if its token now holds all of its resources; 2 if the token holds them,
+-- but a fence counter is larger than the lease's fence; 0 if the lease cannot be repaired, because another token holds
+-- a resource or a key holds a foreign value. If the result is 0, no key of the lease is changed.
 --
 -- KEYS: for each resource of each lease the lock key, the fence key, and the readers (see readers.lua).
 -- ARGV: for each lease the number of its resources, its token, its ttl, its fence, the minimum ttl of
@@ -25,7 +25,7 @@ local function repair(lock, readers, token, giver, is_upgraded)
   return value == MARKER and not is_exclusive and 'join' or nil
 end
 
--- Before the first write, tries every command that may be refused.
+-- Before the first write, tries every command that the server may refuse.
 local first = 1
 for i = 1, #ARGV, 7 do
   local last = first + EACH * ARGV[i] - 1

@@ -1,6 +1,6 @@
--- LIST: returns one page of the lock keys that match a pattern: {cursor, key...}. The last page has
--- the cursor '0'. A lock key is recognized by its value, which begins with the 40 hexadecimal
--- digits of a token, or is MARKER, for a resource with readers. Writes nothing.
+-- LIST: returns one page of the lock keys that match a pattern: {cursor, key...}. The last page has the
+-- cursor '0'. A lock key is recognized by its value: a token, which begins with 40 hexadecimal digits, or
+-- MARKER if readers hold the resource. Writes nothing.
 --
 -- ARGV: the cursor, the pattern, and the approximate number of keys to look at.
 
@@ -15,8 +15,8 @@ for _, key in ipairs(page[2]) do
       found[#found + 1] = key
     end
   elseif string.find(value.err, ' run ', 1, true) or string.find(value.err, 'undeclared', 1, true) then
-    -- The user may not run GETRANGE, or the server refuses a key that is not in KEYS. After any other
-    -- error, the key is left out: its value has another type, or the user may not access the key.
+    -- The user lacks permission for GETRANGE, or the server refuses a key that is not in KEYS. After any other error,
+    -- the key is left out: its value has another type, or the user lacks access to the key.
     return value
   end
 end

@@ -1,20 +1,20 @@
--- The queue of the waiters for a resource: a sorted set of their names. A name is the client's
--- channel, `#`, and the client's number for the waiter. The score of a waiter is its ticket. A
--- notified waiter gets a turn: a period in which the resource is granted to no one else. The waiter's score
--- is then negative: minus the time at which the turn ends, in microseconds.
+-- The queue of the waiters for a resource: a sorted set of their names. A name is the client's channel,
+-- `#`, and the number that the client has given the waiter. The score of a waiter is its ticket. A
+-- notified waiter gets a turn: a period in which the resource is granted to no one else. The waiter's
+-- score is then negative: minus the time at which the turn ends, in microseconds.
 --
 -- The number of a waiter that wants to read begins with the digit 0. Readers that are next to each other in
 -- the queue get their turns together.
 --
--- A queue only speeds things up: if the queue is lost, forbidden or invalid, waiters still retry on their
--- own. So commands on a queue use pcall, even after the first write. A script must read the clock (`now`)
--- before it inserts this file.
+-- A queue only speeds things up: if the queue is lost or invalid, or if its commands are not permitted, waiters still
+-- retry on their own. So queue commands use pcall, and their errors never end the script. A script must read the clock
+-- (`now`) before it inserts this file.
 
--- Adds or moves a waiter. `kept`: the ttl of the queue in milliseconds. Each waiter that joins renews this
+-- Adds a waiter to the queue, or changes its score. `kept`: the ttl of the queue in milliseconds. Each call renews this
 -- ttl.
 local function put(queue, score, waiter, kept)
   local added = redis.pcall('ZADD', queue, string.format('%.0f', score), waiter)
-  -- If ZADD fails, the key may have a value of another type, and must not be made to expire.
+  -- If ZADD fails, the key may have a value of another type. Such a key must not be made to expire.
   if type(added) == 'number' and type(redis.pcall('PEXPIRE', queue, kept)) ~= 'number' then
     redis.pcall('ZREM', queue, waiter) -- A queue without a ttl would stay for ever.
   end
@@ -51,12 +51,11 @@ local function notify(waiter, lock)
   return number and tell(waiter, number .. ' ' .. lock) or 0
 end
 
--- Whether a waiter that others must not overtake is silent: it has made no attempt for at least
--- LONGEST_SILENCE, for example because its process is suspended. Time is divided into periods of
--- LONGEST_SILENCE, numbered 1, 2, 3, 1, and so on. Tickets are multiples of 4. The first call of this
--- function for a waiter adds the number of the current period to the waiter's score. Each attempt of the
--- waiter sets the score to its ticket again. A waiter is silent if its score has the number of the period
--- two periods ago.
+-- Whether a waiter is silent: it has made no attempt for at least LONGEST_SILENCE, for example because its process is
+-- suspended. Called only for waiters that others must not overtake. Time is divided into periods of LONGEST_SILENCE,
+-- numbered 1, 2, 3, 1, and so on. Tickets are multiples of 4. The first call of this function for a waiter adds the
+-- number of the current period to the waiter's score. Each attempt of the waiter sets the score back to the ticket. If
+-- the score still has this number two periods later, the waiter is silent.
 local function is_silent(queue, waiter)
   local score = tonumber(redis.pcall('ZSCORE', queue, waiter)) or 0
   local third, since = math.floor(now / LONGEST_SILENCE) % 3 + 1, score % 4

@@ -1,12 +1,11 @@
--- RELEASE and UNDO: deletes the lock keys that the token holds, or keeps them for a given time, and
--- notifies the next waiter for each resource that is free now. Returns 1 if the token held all resources;
--- else 0.
+-- RELEASE and UNDO: deletes the lock keys that the token holds, or keeps them for a given time. Notifies the next
+-- waiter for each resource that is free now. Returns 1 if the token held all resources; else 0.
 --
 -- KEYS: for each resource the lock key and the queue.
--- ARGV: the token, the length of a notified waiter's turn (microseconds; see queue.lua), and the
--- ttl of the queue (milliseconds). For a round of a waiter also: the waiter, and its ticket ('' if the
--- waiter does not wait any more). To keep the lock keys also: for how long (milliseconds), after the waiter
--- and the ticket, which may both be ''.
+-- ARGV: the token, the length of a notified waiter's turn (microseconds; see queue.lua), and the ttl of the queue
+-- (milliseconds). For a round of a waiter also: the waiter, and its ticket ('' if the waiter does not wait any more).
+-- To keep the lock keys, one more argument follows the waiter and the ticket (both may be ''): for how long to keep the
+-- lock keys (milliseconds).
 
 -- Fast path: one resource, no waiters.
 if #KEYS == 2 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1 then

@@ -51,15 +51,15 @@ end
 for i = 1, #KEYS, EACH do
   local lock, readers = KEYS[i], base and KEYS[i] or KEYS[i + 3]
   if is_upgrade then
-    -- If the upgrade fails, the giver's lease continues. So no lock key may expire earlier than before the
-    -- upgrade, even if the giver already holds that key exclusively.
+    -- If the upgrade fails, the giver's lease continues. So the upgrade must not make any lock key expire earlier, not
+    -- even a key that the giver already holds exclusively.
     local kept = lasting(lock, tonumber(ttl))
     if readers ~= lock then redis.call('ZREMRANGEBYSCORE', readers, '-inf', '+inf') end
     redis.call('SET', lock, token, 'PX', string.format('%.0f', kept))
   elseif readers == lock then
     redis.call('SET', lock, token, 'PX', ttl)
   elseif redis.call('GET', lock) == giver then
-    -- The DOWNGRADE of the giver has not arrived yet.
+    -- The DOWNGRADE of the giver has not arrived yet, so the giver still holds the key exclusively.
     begin_reading(lock, readers, token, tonumber(ttl))
   else
     join_readers(lock, readers, token, tonumber(ttl))

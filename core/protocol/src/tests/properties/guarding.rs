@@ -54,7 +54,7 @@ proptest! {
         let mut guard = Guard::new(term);
         prop_assert!(!guard.counts(start), "it has not been examined");
         let mut now = start.plus(uptime);
-        // The number of the server process, its start, and when grants were last forgotten.
+        // The number of the server process, its start, and the last moment at which grants were forgotten.
         let mut server = 0;
         let mut up_since = start;
         let mut forgot = start;

@@ -135,7 +135,7 @@ proptest! {
                 }
                 Next::TryAt(at) => {
                     prop_assert!(!last, "only one round may begin at the deadline");
-                    // Each round begins later than the previous one ended, so the wait is finite.
+                    // Each round begins after the end of the previous one, so the wait is finite.
                     prop_assert!(now < at && at <= limit);
                     last = at == deadline;
                     began = at;

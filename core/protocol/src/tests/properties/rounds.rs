@@ -21,7 +21,8 @@ fn may_be_applied(vote: Vote) -> bool {
     matches!(vote, Vote::Granted { .. } | Vote::Unknown | Vote::Guarded)
 }
 
-/// The vote of a node, whether the node stores a raised fence, and the sort keys of these two events.
+/// The vote of a node, whether the node stores a raised fence, and the sort keys of the vote and of the answer to
+/// RAISE.
 #[derive(Clone, Debug)]
 struct Fate {
     vote: Vote,

@@ -1,30 +1,27 @@
-//! How a held lease ends: it is lost, released, closed, detached, or dropped by its holder.
+//! How a held lease ends: the lease is lost, released, detached or upgraded, its client is closed, or its holder drops
+//! it.
 //!
 //! The protocol decides why and when a lease ended. This code notifies watchers, records the end once, and sends
 //! RELEASE. Mainly `lease.rs` and `renewer.rs` call this code.
 
-use super::{Grant, HeldLease, UPGRADING, answer_caller};
-use crate::error::{Error, ErrorCode, Result};
+use super::{Grant, HANDED_OVER, HeldLease, LeaseState, answer_caller};
+use crate::error::{Error, ErrorCode};
 use crate::lock::claim::handover::Leased;
+use crate::lock::claim::release::RunningRelease;
 use crate::lock::claim::{Claim, Commands};
 use crate::lock::lease::watcher::Watcher;
 use crate::lock::renewer::Renewer;
-use crate::node::fanout::Received;
 use crate::runtime::Pending;
 use crate::runtime::clock;
-use crate::runtime::timer::sleep;
 use crate::telemetry::events;
-use crate::wire::answer::{Answered, answer};
-use crate::wire::request::{Given, Request};
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use quorlock_protocol::{Answer, Ended, Moment, NodeSet, Release, Term, Undetachable};
-use std::future::Future;
+use crate::wire::request::Given;
+use quorlock_protocol::{Ended, Moment, NodeSet, Release, Term};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 impl HeldLease {
-    /// Notifies `watcher` when the lease is lost or released; immediately if the lease has already ended.
+    /// Notifies `watcher` when the lease ends; immediately if the lease has already ended.
     pub(crate) fn watch(&self, watcher: Watcher) {
         let loss = {
             let mut state = self.state();
@@ -86,8 +83,9 @@ impl HeldLease {
         }
     }
 
-    /// Stops renewing a lease whose handle was dropped; the nodes keep the key until it expires. Returns whether the
-    /// lease was valid until now. If the lease was not valid, or was given up before, does nothing and returns `false`.
+    /// Gives the lease up without releasing it: renewal stops, and the nodes keep the key until it expires. Reports
+    /// that the lease was dropped, and returns `true`. If the lease is not valid, or was given up before, does nothing
+    /// and returns `false`.
     pub(crate) fn abandon(&self) -> bool {
         let was_valid = self.let_go();
         if was_valid {
@@ -97,27 +95,45 @@ impl HeldLease {
         was_valid
     }
 
-    /// Stops renewing the lease, like [`HeldLease::abandon`], but does not report that the lease was dropped.
+    /// Gives the lease up like [`HeldLease::abandon`], but does not report that the lease was dropped.
     pub(crate) fn let_go(&self) -> bool {
         let now = clock::now();
-        {
-            let mut state = self.state();
-            if !state.claim.lease().is_valid(now) || state.is_dropped {
-                return false;
-            }
-            state.upkeep = None;
-            state.is_dropped = true;
-            // The statistics count this as the end of the lease. Watchers are still notified when the lease expires.
-            state.end_recorded = true;
+        let mut state = self.state();
+        let may_go = state.claim.lease().is_valid(now) && !state.is_dropped;
+        if may_go {
+            self.stop(&mut state, now);
         }
+        may_go
+    }
+
+    /// Gives the lease up, so that another process can resume it. Returns the nodes that count for the lease.
+    pub(crate) fn pass_on(&self) -> Result<NodeSet, Error> {
+        let now = clock::now();
+        let mut state = self.state();
+        let passed = state.claim.pass_on(now);
+        let sound =
+            passed.map_err(|obstacle| self.obstacle_error(&state, now, "kept", obstacle))?;
+        self.record_fate(&state.claim);
+        if !state.is_dropped {
+            self.stop(&mut state, now);
+        }
+        Ok(sound)
+    }
+
+    /// Stops renewing the lease.
+    fn stop(&self, state: &mut LeaseState, now: Moment) {
+        state.upkeep = None;
+        state.is_dropped = true;
+        // The statistics count the lease as ended now, so its expiry must not be recorded as a second end. The flag
+        // does not affect watchers: after `abandon`, they are notified when the lease expires.
+        state.end_recorded = true;
         let totals = &self.driver.totals;
         totals.held.down();
         totals.holding.add(now.since(self.grant.sent));
-        true
     }
 
-    /// Reports the result of releasing a lease that was valid until then.
-    fn record_release(&self, confirmed: bool) {
+    /// Reports the result of the release of a lease that was valid until its release.
+    pub(crate) fn record_release(&self, confirmed: bool) {
         let Grant { resources, fence, .. } = &*self.grant;
         let (ended, loss) = {
             let state = self.state();
@@ -134,19 +150,19 @@ impl HeldLease {
         }
     }
 
-    /// Releases the lease for its holder. With `keep`, the nodes keep the keys for that time. The result is that of
-    /// [`Lease::release`](crate::Lease::release).
+    /// Releases the lease for its holder. With `keep`, the nodes keep the keys for that time. The result is the same as
+    /// for [`Lease::release`](crate::Lease::release).
     pub(crate) fn release(self: &Arc<Self>, keep: Option<Duration>) -> Pending<bool> {
         self.start_release(Claim::release, keep)
     }
 
-    /// Releases the lease because its client is closed. Unlike [`HeldLease::release`], this counts as a loss
-    /// for its watchers.
+    /// Releases the lease because its client is closed. Unlike [`HeldLease::release`], this method notifies the lease's
+    /// watchers of a loss.
     pub(crate) fn close(self: &Arc<Self>) -> Pending<bool> {
         self.start_release(Claim::close, None)
     }
 
-    /// Ends the lease with `begin`, then sends RELEASE to all nodes in the background. Returns whether the
+    /// Ends the lease with `begin`, then sends RELEASE to all nodes in the background. The result is `true` if the
     /// lease was valid until now and a majority confirms the release.
     fn start_release(
         self: &Arc<Self>,
@@ -154,148 +170,55 @@ impl HeldLease {
         keep: Option<Duration>,
     ) -> Pending<bool> {
         let now = clock::now();
-        let Some(mut release) = begin(&mut self.state().claim, now) else {
+        let Some(release) = begin(&mut self.state().claim, now) else {
             return Pending::ready(false);
         };
         let term = keep.map(|ttl| Term { ttl, ..self.grant.term });
-        if let Some(keep) = term.and_then(|term| release.keep(now, term)) {
-            // Only one release gets here. The subjects differ after a downgrade, and late requests may name either.
+        let keep = term.and_then(|term| self.state().claim.keep_keys(&release, now, term));
+        if let Some(keep) = keep {
+            // Only one release of a lease gets here, so `keep` is not set yet. After a downgrade, the two subjects
+            // differ, and late requests may name either of them.
             for subject in [&self.grant.subject, &self.subject()] {
                 let _ = subject.keep.set(keep);
             }
         }
-        #[cfg(test)]
-        crate::lock::steps::finished(&self.grant.subject);
         self.notify_watchers(now);
         let (sender, receiver) = oneshot::channel();
         let mut caller = Some(sender);
         if !release.was_valid() {
             answer_caller(&mut caller, false);
         }
-        let held = Arc::clone(self);
-        let task = async move {
-            held.wait_for_upgrade().await;
-            let driver = &held.driver;
-            let patience = held.grant.term.patience().max(held.node_timeout());
-            let commands = held.state().claim.send_release();
-            let request = Request::release(&held.subject(), driver.turns());
-            let began = clock::now();
-            let mut fan_out = driver.broadcast(request.clone(), began, patience);
-            // The RELEASE is under way now, so on each connection, the ACQUIRE of a later round for the same slots
-            // follows it.
-            if let Some(permits) = &held.grant.permits {
-                permits.give_back(request.keep().is_none());
-            }
-            held.clean(Commands { release: NodeSet::EMPTY, ..commands });
-            let mut record = |node, answer| {
-                let released = held.state().claim.released(&mut release, node, answer);
-                if let Some(released) = released {
-                    if caller.is_some() {
-                        held.record_release(released);
-                    }
-                    answer_caller(&mut caller, released);
-                }
-                released.is_some()
-            };
-            // The tasks that repeat RELEASE on the nodes where it failed.
-            let mut retried = None::<FuturesUnordered<_>>;
-            let mut unanswered = NodeSet::EMPTY;
-            let mut is_decided = false;
-            let mut has_more = true;
-            while has_more || !(is_decided || unanswered.is_empty()) {
-                tokio::select! {
-                    biased;
-                    received = fan_out.received(), if has_more => match received {
-                        Some(Received { node, answered: Err(failure), is_repeated, .. }) => {
-                            let was_sent = is_repeated || failure.sent;
-                            match held.deliver_release(node, &request) {
-                                Some(delivered) => {
-                                    unanswered.insert(node);
-                                    let retry = async move { (node, was_sent, delivered.await) };
-                                    retried.get_or_insert_default().push(retry);
-                                }
-                                None => is_decided |= record(node, Answer::Unknown),
-                            }
-                        }
-                        Some(Received { node, answered, is_repeated, .. }) => {
-                            is_decided |= record(node, once(answer(&answered), is_repeated));
-                        }
-                        None => has_more = false,
-                    },
-                    Some((node, was_sent, delivered)) = async { retried.as_mut()?.next().await } => {
-                        let answer = delivered.map(|(answered, is_repeated)| {
-                            once(answer(&answered), was_sent || is_repeated)
-                        });
-                        unanswered.remove(node);
-                        is_decided |= record(node, answer.unwrap_or(Answer::Unknown));
-                    }
-                    () = sleep(began.plus(patience).since(clock::now())), if !has_more => break,
-                }
-            }
-            for node in unanswered.iter() {
-                record(node, Answer::Unknown);
-            }
-            held.end_release();
-        };
-        match self.driver.begin(task) {
+        let running = RunningRelease { held: Arc::clone(self), release, caller };
+        match self.driver.begin(running.run()) {
             Ok(()) => Pending::new(receiver),
             Err(_) => {
-                // Without the runtime, nothing can be sent later, either.
+                // The runtime cannot be started, so no RELEASE can be sent, now or later.
                 drop(self.state().claim.end_release());
                 Pending::ready(false)
             }
         }
     }
 
-    /// Ends the release. Called when every node has answered RELEASE or reached its deadline.
-    fn end_release(&self) {
-        let commands = self.state().claim.end_release();
-        self.clean(commands);
-    }
-
-    /// Repeats RELEASE on a node that did not answer, until the node answers or its key has expired. The future returns
-    /// the answer, and whether the node may have applied an earlier copy of the request. Returns `None` if the node has
-    /// no key.
-    fn deliver_release(
-        &self,
-        node: usize,
-        request: &Request,
-    ) -> Option<impl Future<Output = Option<(Answered, bool)>> + Send + use<>> {
-        let (holds, gone_by) = {
-            let state = self.state();
-            (state.claim.holders().contains(node), state.claim.gone_by())
-        };
-        holds.then(|| {
-            let patience = self.node_timeout();
-            let delivered = self.driver.delivered(node, request.clone(), patience, gone_by);
-            async move { delivered.await.ok().flatten() }
-        })
-    }
-
     /// Ends the lease for its holder, and returns the text with which another client can adopt the lease within the
     /// time `within`. Until [`HeldLease::take_text`] is called, nobody has the text.
     ///
-    /// After this call, keys of the lease can be set only on nodes that have not answered an earlier request. The text
-    /// names these nodes.
-    pub(crate) fn detach(&self, within: Duration) -> Result<String> {
+    /// From now on, keys of the lease can be set only on nodes that have not answered an earlier request. The text names
+    /// these nodes.
+    pub(crate) fn detach(&self, within: Duration) -> Result<String, Error> {
         let Grant { resources, subject, fence, .. } = &*self.grant;
         let (silent, within, commands) = {
             let mut state = self.state();
             let now = clock::now();
             let silent = state.claim.silent();
-            let commands = match state.claim.detach(now) {
-                Ok(commands) => commands,
-                Err(Undetachable::Upgrading) => return Err(self.not_sole_error(UPGRADING)),
-                Err(Undetachable::Silent(silent)) => return Err(self.silent_error(silent)),
-                Err(Undetachable::Ended(ended)) => return Err(self.end_error(&state, now, ended)),
-            };
+            let detached = state.claim.detach(now);
+            let commands = detached
+                .map_err(|obstacle| self.obstacle_error(&state, now, HANDED_OVER, obstacle))?;
             state.has_untaken_text = true;
-            // The lease may last longer than `within` already. GIVE BACK of a lost adoption must not shorten that time.
+            // The lease may be valid for longer than `within`. After a lost adoption, GIVE BACK must not shorten that
+            // time.
             let within = within.max(state.claim.lease().end().since(now));
             (silent, within, commands)
         };
-        #[cfg(test)]
-        crate::lock::steps::detached(subject, silent);
         self.clean(commands);
         if let Some(permits) = &self.grant.permits {
             permits.give_back(false);
@@ -315,35 +238,31 @@ impl HeldLease {
         Ok(self.driver.namespace().write(&Leased { resources, modes, permits }, &given, silent))
     }
 
-    /// Ends the lease because the round of its upgrade was won. Returns whether the lease was valid until now.
-    pub(crate) fn end_for_upgrade(&self) -> bool {
-        let was_valid = self.state().claim.upgraded(clock::now());
-        #[cfg(test)]
-        crate::lock::steps::finished(&self.grant.subject);
-        if was_valid {
-            self.clean(Commands::default());
-            self.notify_watchers(clock::now());
-        }
-        was_valid
+    /// Ends the lease because `upgrade`, the claim of its upgrade, has won its round. If the lease had ended before,
+    /// returns the commands that give the keys of the upgrade back.
+    pub(crate) fn end_for_upgrade(&self, upgrade: &mut Claim) -> Result<(), Commands> {
+        self.state().claim.upgraded(clock::now(), upgrade)?;
+        self.clean(Commands::default());
+        self.notify_watchers(clock::now());
+        Ok(())
     }
 
-    /// Ends an upgrade. If the lease is still valid, its renewal goes on. If the lease was lost during the upgrade,
-    /// releases the keys that GIVE BACK may have restored since. If the lease was released, that release has waited for
-    /// the end of the upgrade and goes on now.
+    /// Ends an upgrade of this lease. What happens next depends on the lease:
+    ///
+    /// - If the lease is still valid, its renewal goes on.
+    /// - If the lease was lost during the upgrade, the keys that GIVE BACK may have restored are released.
+    /// - If the lease was released during the upgrade, that release has waited for the end of the upgrade, and goes on
+    ///   now.
     pub(crate) fn end_upgrade(self: &Arc<Self>, renewer: &Renewer) {
         let now = clock::now();
         let commands = self.state().claim.end_upgrade(now);
         if self.is_valid(now) {
             renewer.wake(self);
         }
-        #[cfg(test)]
-        if commands != Commands::default() {
-            crate::lock::steps::finished(&self.grant.subject);
-        }
         self.clean(commands);
     }
 
-    fn silent_error(&self, silent: NodeSet) -> Error {
+    pub(super) fn silent_error(&self, silent: NodeSet) -> Error {
         let resources = &self.grant.resources;
         let nodes = self.driver.quorum.nodes();
         let message = format!(
@@ -361,7 +280,8 @@ impl HeldLease {
         std::mem::take(&mut self.state().has_untaken_text)
     }
 
-    /// Releases the lease if it was detached and nobody has taken the text, so nobody can adopt it.
+    /// Releases the lease if it was detached and nobody has taken the text: without the text, nobody can adopt the
+    /// lease.
     pub(crate) fn release_untaken(self: &Arc<Self>) {
         if self.take_text() {
             self.release_detached();
@@ -377,10 +297,4 @@ impl HeldLease {
             held.clean(commands);
         });
     }
-}
-
-/// Returns the answer to RELEASE as the protocol must count it. If the request `is_repeated`, the node may have applied
-/// an earlier copy of it.
-fn once(answer: Answer, is_repeated: bool) -> Answer {
-    if is_repeated { answer.repeated() } else { answer }
 }

@@ -5,21 +5,18 @@
 
 use super::HeldLease;
 use crate::error::NodeReport;
+use crate::lock::claim::Commands;
 use crate::runtime::clock;
 use crate::telemetry::events;
 use crate::wire::request::Subject;
 use quorlock_protocol::{Answer, Extended, Extension, Healed, Moment, NodeSet, Term};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// An extension that the protocol has begun and that is not sent yet.
+/// An extension that the protocol has begun, and its lease.
 pub(crate) struct PendingExtension {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) extension: Extension,
-    pub(crate) sent: Moment,
-    /// The time limit for each node's answer.
-    pub(crate) patience: Duration,
 }
 
 /// The renewer's next step for a lease.
@@ -28,7 +25,7 @@ pub(crate) enum RenewalStep {
     Ended,
     /// Nothing is due before this moment.
     Wait(Moment),
-    /// Begin a renewal. The next step is due at this moment, the validity end, unless the renewal sets another time.
+    /// Begin a renewal. Unless the renewal sets another time, the next step is due at this moment: the validity end.
     Renew(Moment),
 }
 
@@ -36,9 +33,8 @@ impl HeldLease {
     /// Begins a verification: an EXTEND that checks which nodes hold the key and does not move the validity
     /// end. `None` if the lease has ended, or is being upgraded.
     pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<PendingExtension> {
-        let now = clock::now();
-        let asked = self.state().claim.verify(now, self.node_timeout());
-        self.pending(now, asked)
+        let extension = self.state().claim.verify(clock::now(), self.node_timeout())?;
+        Some(PendingExtension { lease: Arc::clone(self), extension })
     }
 
     /// Returns the arguments of EXTEND: the lease's keys and token, and the new ttl.
@@ -67,10 +63,9 @@ impl HeldLease {
     pub(crate) fn begin_renewal(self: &Arc<Self>, now: Moment) -> Option<PendingExtension> {
         let mut state = self.state();
         let term = state.upkeep.filter(|_| state.wake() <= now)?.term();
-        let asked = state.claim.extend(now, term, term.patience());
-        let item = self.pending(now, asked)?;
+        let extension = state.claim.extend(now, term, term.patience())?;
         state.renewal_sent = Some(now);
-        Some(item)
+        Some(PendingExtension { lease: Arc::clone(self), extension })
     }
 
     /// Begins an extension for a caller; `None` if the lease has ended, or is being upgraded.
@@ -79,8 +74,8 @@ impl HeldLease {
         now: Moment,
         term: Term,
     ) -> Option<PendingExtension> {
-        let asked = self.state().claim.extend(now, term, self.node_timeout());
-        self.pending(now, asked)
+        let extension = self.state().claim.extend(now, term, self.node_timeout())?;
+        Some(PendingExtension { lease: Arc::clone(self), extension })
     }
 
     /// Ends an automatic extension. Returns when the renewer must handle the lease next; `None` if the lease is lost.
@@ -94,18 +89,6 @@ impl HeldLease {
         (extended != Extended::Lost).then(|| state.wake())
     }
 
-    /// Returns an extension that the protocol has begun, ready to be sent; `None` if the protocol has begun none.
-    fn pending(
-        self: &Arc<Self>,
-        now: Moment,
-        asked: Option<(Extension, Duration)>,
-    ) -> Option<PendingExtension> {
-        let (extension, patience) = asked?;
-        #[cfg(test)]
-        crate::lock::steps::extending(&self.grant.subject, now, extension.term());
-        Some(PendingExtension { lease: Arc::clone(self), extension, sent: now, patience })
-    }
-
     /// Passes one node's answer to the protocol. Returns the decision if this answer leads to one.
     pub(crate) fn record_answer(
         &self,
@@ -113,23 +96,24 @@ impl HeldLease {
         node: usize,
         answer: Answer,
     ) -> Option<Extended> {
-        self.state().claim.extended(clock::now(), extension, node, answer)
+        let mut state = self.state();
+        let extended = state.claim.extended(clock::now(), extension, node, answer);
+        let commands = state.claim.extended_after_release(node, answer);
+        drop(state);
+        if commands != Commands::default() {
+            self.clean(commands);
+        }
+        extended
     }
 
     /// Begins the repair of these nodes. Returns the ttl for HEAL; `None` if the lease has ended, or must not be
     /// repaired.
     pub(crate) fn begin_repair(&self, nodes: NodeSet) -> Option<Duration> {
-        if self.grant.is_kept.load(Ordering::Acquire) {
-            return None;
-        }
-        let ttl = self.state().claim.heal(clock::now(), nodes)?;
-        #[cfg(test)]
-        crate::lock::steps::healing(&self.grant.subject);
-        Some(ttl)
+        self.state().claim.heal(clock::now(), nodes)
     }
 
     /// Records a node's answer to a HEAL with this ttl. `healed` is `None` if the node did not answer in time.
-    /// `is_open` is whether the node may still apply the HEAL.
+    /// `is_open` says whether the node may still apply the HEAL.
     pub(crate) fn finish_repair(
         &self,
         node: usize,
@@ -142,8 +126,8 @@ impl HeldLease {
         self.clean(commands);
     }
 
-    /// Reports a decided extension that was sent at `sent`. `failure_reports` has each node's
-    /// outcome; it is empty if the extension was confirmed.
+    /// Reports a decided extension that was sent at `sent`. `failure_reports` contains each node's outcome, and is
+    /// empty if the extension was confirmed.
     pub(crate) fn record_decision(
         &self,
         extended: Extended,

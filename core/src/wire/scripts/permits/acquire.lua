@@ -3,10 +3,10 @@
 --   {2, 0}                                              the token already holds a slot
 --   {0, expires_in, time, rank, holder, free, known}    refused
 --
--- The first five values are those of acquire.lua. `free` lists slots that this client may try. For a
--- waiter, these are the slots that the waiter is offered until the end of its turn, and a few that no
--- waiter needs. For a round that does not join the queue, these are as many slots as the round wants, and a
--- few more. `free` is empty if too few slots are free. `known` is the number of slots in the index.
+-- The first five values are those of acquire.lua. `free` lists slots that this client may try. For a waiter, these are
+-- the slots that are offered to the waiter until the end of its turn, and a few slots that no waiter needs. For a round
+-- that does not join the queue, these are as many slots as the round wants, and a few more. `free` is empty if too few
+-- slots are free. `known` is the number of slots in the index.
 --
 -- KEYS: for each permit the lock key, the fence key, the queue, and the index (see permits.lua). The queue
 -- and the index are the same for all permits.
@@ -20,8 +20,8 @@ local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
 
 --- index.lua
 
--- `is_new`: whether the index lacked a taken slot. `has_index`: whether the index could be changed. If not,
--- the key may have a value of another type, which must not be made to expire.
+-- `is_new`: whether the index lacked a slot that this script has locked. `has_index`: whether the index could be
+-- changed. If not, the key of the index may hold a value of another type. The script must not make such a key expire.
 local is_new, has_index = false, true
 
 -- Marks a slot as taken in the index, if the index has the slot. Only `learn` adds slots.
@@ -97,13 +97,13 @@ if is_free then
   end
   if is_new then learn_taken() end
   if waiter then redis.pcall('ZREM', queue, waiter) end
-  -- If the waiter took other slots than those that it was offered, the offered slots are free again.
+  -- If the waiter locked other slots than those offered to it, the offered slots are free again.
   if has_turn and take_back(has_turn) then notify_waiters(turn) end
   return granted()
 end
 
--- This waiter does not use its turn, so the slots that it was offered are free again. This waiter may be
--- offered them once more, if it is first in the queue.
+-- This waiter does not use its turn, so the slots that were offered to it are free again. If this waiter is first in
+-- the queue, these slots may be offered to it once more.
 if has_turn then
   take_back(has_turn)
   free = count_free(limit)

@@ -1,4 +1,4 @@
--- EXTEND of permits. Returns the same as extend.lua.
+-- EXTEND of permits. Returns the same as ../extend.lua.
 --
 -- KEYS: for each permit of each lease the lock key, the fence key, and the index (see permits.lua).
 -- ARGV: for each lease the arguments of extend.lua, and the common beginning of all lock keys of the

@@ -3,9 +3,9 @@
 -- Returns the score of a slot whose lock expires in `ttl` milliseconds.
 local function free_from(ttl) return string.format('%.0f', (math.floor(now / 1000) + ttl) * 1000) end
 
--- Sets the score of a slot whose lock expires in `ttl` milliseconds; if `ttl` is 0, the slot is free.
--- `base` is the common beginning of all lock keys. Returns whether the index could be changed. If not, the
--- key may have a value of another type, which must not be made to expire.
+-- Sets the score of a slot whose lock expires in `ttl` milliseconds; if `ttl` is 0, the slot is free. `base` is the
+-- common beginning of all lock keys. Returns whether the index could be changed. If not, the key of the index may hold
+-- a value of another type. A caller must not make such a key expire.
 local function update_index(index, base, lock, ttl)
   local till = ttl > 0 and free_from(ttl) or '0'
   return type(redis.pcall('ZADD', index, 'XX', till, string.sub(lock, #base + 1))) == 'number'

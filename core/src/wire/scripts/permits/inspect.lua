@@ -3,8 +3,8 @@
 -- four values: its number, its token ('' if the value is not a string), the time until the lock key expires
 -- in milliseconds (-1: never), and the last fence (-1 if unknown). Writes nothing.
 --
--- KEYS: the queue, the index, and in order the lock key and the fence key of each possible slot, because
--- the index may lack a held slot.
+-- KEYS: the queue, the index, and the lock key and the fence key of each possible slot, in the order of
+-- the slots. The index alone is not enough, because it may lack a held slot.
 
 local waiters, known = redis.pcall('ZCARD', KEYS[1]), redis.pcall('ZCARD', KEYS[2])
 if type(waiters) ~= 'number' then waiters = -1 end

@@ -1,17 +1,16 @@
--- The index of a semaphore: a sorted set of all of its slots. The score of a slot is the time at which the
--- slot becomes free, by this node's clock, in microseconds; 0 if the slot is free. The index only shows
--- which slots are worth a try: the lock key of a slot decides whether the slot is held. If the index is
--- wrong, because it was lost or HEAL took a slot, the next ACQUIRE or EXTEND of that slot corrects the
--- index. HEAL cannot correct it: a script touches only the keys in KEYS, and HEAL does not get the index. A
--- slot that is offered to a waiter is not free until the waiter's turn ends. No two waiters' turns end at
--- the same time.
+-- The index of a semaphore: a sorted set of all of its slots. The score of a slot is the time at which the slot becomes
+-- free, by this node's clock, in microseconds; 0 if the slot is free. The index only shows which slots are worth a try:
+-- the lock key of a slot decides whether the slot is held. The index may be wrong: it may have been lost, or HEAL may
+-- have locked a slot. (HEAL does not update the index, because the index is not in its KEYS.) The next ACQUIRE or
+-- EXTEND of the slot corrects the index. A slot that is offered to a waiter is not free until the waiter's turn ends.
+-- No two turns end at the same time.
 --
 -- A lock key consists of `base` and the number of the slot. All keys of a semaphore have the same hash tag.
 
 local function set_free(slot) redis.pcall('ZADD', index, 'XX', '0', slot) end
 
--- Sets the time of a held slot in the index to the expiry of its lock key. Otherwise, the slot would be
--- offered to waiters again and again.
+-- Sets the time of a held slot in the index to the expiry of the slot's lock key. Otherwise, a held slot that the index
+-- shows as free would be offered to waiters again and again.
 local function correct(lock)
   local pttl = redis.pcall('PTTL', lock)
   if type(pttl) ~= 'number' then return end
@@ -25,7 +24,7 @@ local function free_passed()
   for _, slot in ipairs(passed) do set_free(slot) end
 end
 
--- The number of slots in the index, as last learned.
+-- The number of slots in the index, as `learn` last counted them.
 local known = 0
 
 -- Adds missing slots below a limit to the index, as free slots. Removes the slots that are beyond both the
@@ -33,9 +32,9 @@ local known = 0
 local function learn(limit, memory)
   free_passed()
   local count = redis.pcall('ZCARD', index)
-  -- The key has a value of another type, or a permission is missing: there is no index.
+  -- If the reply is not a number, there is no index: the key has a value of another type, or a permission is missing.
   if type(count) ~= 'number' then return end
-  -- Without a ttl, an index would stay for ever, so none is created unless PEXPIRE is permitted.
+  -- Without a ttl, an index would stay for ever. So no index is created unless PEXPIRE is permitted.
   if count == 0 and redis.pcall('PEXPIRE', index, memory) ~= 0 then return end
   known = count
   if known < limit then
@@ -91,8 +90,8 @@ local function some_free(count, from, limit)
   return found
 end
 
--- Returns the time in milliseconds until `count` slots below a limit are free if no lease is extended; -1
--- if that never happens or is unknown.
+-- Returns the time in milliseconds until `count` slots below a limit are free if no lease is extended; -1 if the slots
+-- never become free, or if the time is unknown.
 local function free_in(count, limit)
   local from = known <= limit and math.min(count, limit) - 1
   local all = redis.pcall('ZRANGE', index, from or 0, from or -1, 'WITHSCORES')
@@ -103,8 +102,8 @@ local function free_in(count, limit)
   return (seen == 0 or till == math.huge) and -1 or math.max(math.ceil((till - now) / 1000), 0)
 end
 
--- Returns how many permits a waiter wants, and its limit, as its name shows. A waiter whose name has no
--- such numbers wants one permit, of any slot.
+-- Reads from a waiter's name how many permits the waiter wants, and its limit. A waiter whose name lacks
+-- these numbers wants one permit, of any slot.
 local function wanted_permits(waiter)
   local wanted, limit = string.match(waiter, '#%d+%*(%d+)%*(%d+)$')
   return tonumber(wanted) or 1, tonumber(limit) or math.huge
@@ -120,8 +119,8 @@ local function send(waiter, slots)
   return type(listeners) == 'number' and listeners or nil
 end
 
--- Whether a slot that is not held is offered to a waiter. If no waiter's turn ends at the slot's time in
--- the index, the slot is free: its lock has ended early, or the clock was set back.
+-- Returns whether a slot is offered to a waiter. The slot must not be held. If no waiter's turn ends at the slot's time
+-- in the index, marks the slot as free: the lock of the slot has ended early, or the clock was set back.
 local function is_offered(slot)
   local till = redis.pcall('ZSCORE', index, slot)
   if type(till) ~= 'string' or tonumber(till) <= now then return false end
@@ -138,9 +137,9 @@ local function end_of_turn(waiter)
   return type(score) == 'string' and left(tonumber(score)) > 0 and -tonumber(score) or nil
 end
 
--- Marks the slots that were offered to the waiter whose turn ends at `turn_end` as free. Returns whether
--- there were any. (A held slot whose lock expires in the same microsecond is marked, too, until a client
--- tries that slot.)
+-- Marks as free the slots that were offered to the waiter whose turn ends at `turn_end`. Returns whether there were
+-- such slots. (If the lock of a held slot expires in the same microsecond, this slot is also marked as free, until a
+-- client tries the slot.)
 local function take_back(turn_end)
   local till = string.format('%.0f', turn_end)
   local offered = redis.pcall('ZRANGEBYSCORE', index, till, till)
@@ -148,9 +147,8 @@ local function take_back(turn_end)
   return offered[1] ~= nil
 end
 
--- Returns up to `count` waiters that were not notified, in the order of the queue. If a ticket is given,
--- returns only waiters ahead of this ticket. Removes the waiters that were notified and did not use their
--- turn.
+-- Returns up to `count` waiters that were not notified, in the order of the queue. If a ticket is given, returns only
+-- waiters ahead of this ticket. Removes the notified waiters that did not use their turn in time.
 local function waiting(count, ticket)
   redis.pcall('ZREMRANGEBYSCORE', queue, string.format('-%.0f', now), '(0')
   local before = ticket and string.format('(%.0f', ticket) or '+inf'
@@ -158,8 +156,8 @@ local function waiting(count, ticket)
 end
 
 -- Returns how many permits are reserved for the listening waiters ahead of this one. Stops counting at
--- `free`. Without reservations, waiters for one permit would overtake a waiter for several permits, which
--- would wait forever.
+-- `free`. Without reservations, a waiter for several permits could wait for ever, because waiters for one
+-- permit would overtake it.
 local function reserved_before(waiter, ticket, free)
   if not is_queued or free == 0 then return 0 end
   local reserved, gone = 0, 0
@@ -177,10 +175,10 @@ local function reserved_before(waiter, ticket, free)
   return reserved
 end
 
--- Offers free slots to waiters in the order of the queue. `turn`: the length of their turns, in
--- microseconds. `own`: the waiter that gets its offer in the reply of this script. Returns that offer, and
--- some slots that no waiter needs. Stops at the first waiter for which too few slots are free, so that no
--- other waiter overtakes it. If that waiter is silent (see `is_silent`), removes it instead of stopping.
+-- Offers free slots to waiters in the order of the queue. `turn`: the length of their turns, in microseconds. `own`:
+-- the waiter whose request runs this script. This waiter gets its offer in the reply, not in a message. Returns the
+-- offer to `own`, and some slots that no waiter needs. Stops at the first waiter for which too few slots are free, so
+-- that no other waiter overtakes that waiter. If that waiter is silent (see `is_silent`), removes it and goes on.
 local function notify_waiters(turn, own)
   local free, used, gone, notified, offer = redis.pcall('ZRANGEBYSCORE', index, '0', '0'), 0, 0, 0, {}
   if not free[1] then return offer end

@@ -1,11 +1,11 @@
--- RELEASE and UNDO of permits: deletes the lock keys that the token holds, or keeps them for a given time,
--- and notifies the waiters that can have the free slots. Returns 1 if the token held all slots; else 0.
+-- RELEASE and UNDO of permits: deletes the lock keys that the token holds, or keeps them for a given time. Notifies the
+-- waiters that can have the free slots. Returns 1 if the token held all slots; else 0.
 --
 -- KEYS: for each permit the lock key, the queue, and the index (see permits.lua).
--- ARGV: the token, the common beginning of all lock keys, the length of a notified waiter's turn
--- (microseconds), and the ttl of the queue (milliseconds). For a round of a waiter also: the waiter, and
--- its ticket ('' if the waiter does not wait any more). To keep the lock keys also: for how long
--- (milliseconds), after the waiter and the ticket, which may both be ''.
+-- ARGV: the token, the common beginning of all lock keys, the length of a notified waiter's turn (microseconds), and
+-- the ttl of the queue (milliseconds). For a round of a waiter also: the waiter, and its ticket ('' if the waiter does
+-- not wait any more). To keep the lock keys, one more argument follows the waiter and the ticket (both may be ''): for
+-- how long to keep the lock keys (milliseconds).
 
 local token, base, queue, index = ARGV[1], ARGV[2], KEYS[2], KEYS[3]
 
@@ -41,7 +41,7 @@ elseif waiter then
   redis.pcall('ZREM', queue, waiter)
 end
 free_passed()
--- The waiter does not use its turn, so the slots that it was offered are free again.
+-- The waiter does not use its turn, so the slots that were offered to it are free again.
 if has_turn then take_back(has_turn) end
 notify_waiters(turn)
 return done

@@ -1,8 +1,8 @@
 -- ACQUIRE with at least one resource in shared mode. Locks all resources for a token, or none. Returns
--- the same as acquire.lua.
+-- the same as ../acquire.lua.
 --
 -- KEYS: for each resource the lock key, the fence key, the queue, and the readers (see readers.lua).
--- ARGV: as in acquire.lua.
+-- ARGV: as in ../acquire.lua.
 
 -- The remaining ttl of a lock key is read before the clock: see readers.lua. For one resource, this script
 -- uses no tables, because tables cost time.
@@ -30,7 +30,7 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
     if is_short then redis.call('PEXPIRE', lock, remains == -1 and LONGEST_TTL or ttl) end
     local done = redis.pcall('ZADD', readers, 'NX', till, token)
     if done == 1 then
-      -- The set may be a new one (-1): the old set was evicted, or expired while the server was paused.
+      -- The set may be new, with no ttl (-1): the old set was evicted, or expired while the server was paused.
       kept = redis.call('PTTL', readers)
       if kept < tonumber(ttl) then done = redis.pcall('PEXPIRE', readers, ttl) end
       if done == 1 then done = redis.pcall('SET', KEYS[2], text, 'PX', memory) end
@@ -84,7 +84,7 @@ for i = 1, #KEYS, 4 do
   elseif value then
     is_free = false
     is_own = is_own or value == token
-    -- PTTL is 0 if the key expires within the current millisecond; wait at least 1 ms.
+    -- PTTL is 0 in the last millisecond of a key. The key is still held, so wait at least 1 ms.
     local free_in = pttl[lock] < 0 and math.huge or math.max(pttl[lock], 1)
     if free_in > longest_held then
       longest_held = free_in
@@ -120,7 +120,7 @@ if is_free and not is_queued then return lock_all() or {1, fence, now} end
 --- queue.lua
 
 local turn, kept, waiter = tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local ticket, keep = tonumber(ARGV[8]), tonumber(ARGV[9])
+local ticket, reserve = tonumber(ARGV[8]), tonumber(ARGV[9])
 local longest, is_notified = longest_held, {}
 local function name(i) return waiter and KEYS[i + 3] ~= KEYS[i] and reader_name(waiter) or waiter end
 for i = 1, #KEYS, 4 do
@@ -134,7 +134,7 @@ for i = 1, #KEYS, 4 do
       -- The turn of another reader blocks only writers, not this reader.
       if not reads(first[1]) then wait = math.ceil(left(score) / 1000) end
       if is_read[i] and writer_waits(queue, ticket) then
-        -- The waiter must try again soon, because the writer may stop waiting without a notification.
+        -- The writer may stop waiting without notifying this reader, so this reader must try again soon.
         local retry = turn and math.ceil(turn / 1000) or pttl[lock]
         wait = math.max(wait, retry, 1)
       end
@@ -164,10 +164,10 @@ if ticket then
     local lock, queue, own = KEYS[i], KEYS[i + 2], name(i)
     if not is_notified[i] or held[i] then
       put(queue, ticket, own, kept)
-    elseif keep > 0 then
-      put(queue, -(now + keep), own, kept)
+    elseif reserve > 0 then
+      put(queue, -(now + reserve), own, kept)
     else
-      -- See acquire.lua.
+      -- The next waiters get the turn: see ../acquire.lua.
       redis.pcall('ZREM', queue, own)
       if is_read[i] then
         invite_readers(lock, queue, turn, kept)

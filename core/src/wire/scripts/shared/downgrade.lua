@@ -1,9 +1,8 @@
--- DOWNGRADE: makes the token a reader of each resource that it holds exclusively, for the ttl that remains,
--- and notifies the readers at the head of the queue. Returns 1 if the token is now a reader of all
--- resources; else 0.
+-- DOWNGRADE: makes the token a reader of each resource that it holds exclusively, for the remaining ttl of the lock
+-- key. Notifies the readers at the head of the queue. Returns 1 if the token is now a reader of all resources; else 0.
 --
 -- KEYS: for each resource the lock key, the queue, and the readers (see readers.lua).
--- ARGV: the token, the length of a notified waiter's turn (microseconds; see queue.lua), and the
+-- ARGV: the token, the length of a notified waiter's turn (microseconds; see ../queue.lua), and the
 -- ttl of the queue (milliseconds).
 
 --- pttl.lua
@@ -24,7 +23,7 @@ for i = 1, #KEYS, 3 do
   if redis.pcall('GET', lock) == ARGV[1] then
     begin_reading(lock, readers, ARGV[1], lasting(lock, 1))
   end
-  -- Also notifies readers if an earlier EXTEND has made the token a reader, because EXTEND notifies nobody.
+  -- Notifies the readers even if an earlier EXTEND has already made the token a reader, because EXTEND notifies nobody.
   if share(lock, readers, ARGV[1]) then
     invite_readers(lock, queue, tonumber(ARGV[2]), ARGV[3])
   else

@@ -1,5 +1,5 @@
--- EXISTS with at least one resource in shared mode. Returns 1 if a lock on any of the resources prevents
--- locking this resource in its mode; else 0. Writes nothing.
+-- EXISTS with at least one resource in shared mode. Returns 1 if any resource has a lock that conflicts with a new lock
+-- in the given mode; else 0. Writes nothing.
 --
 -- KEYS: for each resource the lock key and the readers (see readers.lua).
 

@@ -1,8 +1,8 @@
--- EXTEND with at least one resource in shared mode. Returns the same as extend.lua. Never makes a token a
+-- EXTEND with at least one resource in shared mode. Returns the same as ../extend.lua. Never makes a token a
 -- reader again after its share has expired.
 --
 -- KEYS: for each resource of each lease the lock key, the fence key, and the readers (see readers.lua).
--- ARGV: as in extend.lua.
+-- ARGV: as in ../extend.lua.
 
 --- pttl.lua
 --- clock.lua
@@ -20,7 +20,8 @@ for i = 1, #ARGV, 4 do
       is_exclusive[k] = true
       if readers ~= lock and held[i] == 1 then
         --- tries.lua
-        -- If the readers cannot be changed, the key stays exclusive, and only its expiry is extended.
+        -- If the set of readers cannot be written, the key is not downgraded: it stays exclusive, and only its expiry
+        -- is extended.
         is_kept[k] = cannot_change(lock, readers) ~= nil
         local error = is_kept[k] and first_error({keep_expiry(lock)})
         if error then return error end
@@ -49,7 +50,7 @@ for i = 1, #ARGV, 4 do
           return error
         end
       elseif readers ~= lock and not is_kept[k] then
-        -- The DOWNGRADE of this lease has not arrived yet.
+        -- The DOWNGRADE of this lease has not arrived yet, so the token still holds the key exclusively.
         begin_reading(lock, readers, token, lasting(lock, ttl))
       elseif pttl[lock] < ttl then
         expire_in(lock, ttl)

@@ -1,20 +1,19 @@
--- The readers of a resource: a sorted set of their tokens. The score of a reader is the time at which
--- its share expires, by this node's clock, in milliseconds. While there are readers, the lock key holds
--- MARKER and expires no earlier than the last share. Without the marker, there are no readers, whatever the
--- set contains. A resource that is locked exclusively has no such set; KEYS then has the lock key in place
--- of the set's key. For a permit, scripts that update the index have the key of the index in this place
--- (see permits.lua).
+-- The readers of a resource: a sorted set of their tokens. The score of a reader is the time at which its share
+-- expires, by this node's clock, in milliseconds. While there are readers, the lock key holds MARKER and expires no
+-- earlier than the last share. Without the marker, there are no readers, whatever the set contains. For a
+-- resource that a request locks exclusively, KEYS contains the lock key in place of the key of the set. For a permit,
+-- a script that updates the index gets the key of the index in this place (see permits.lua).
 --
--- Before a script inserts this file, it must read first the remaining ttl of each lock key (`pttl`, in
--- milliseconds), and then the clock (`now`). Unless it ends a lock or a share, it sets relative expiries
--- (PEXPIRE, PX): the remaining ttl or a longer one. So a pause of the server never makes a key expire
--- before the lease that the key protects. (A client counts the ttl of a lease from a moment before it sends
--- the request.)
+-- Before a script inserts this file, the script must read the remaining ttl of each lock key (`pttl`, in milliseconds),
+-- and after that the clock (`now`). Unless the script ends a lock or a share, it sets only relative expiries (PEXPIRE,
+-- PX) that are not shorter than the remaining ttl. So a pause of the server never makes a key expire before the end of
+-- the lease that the key protects. (A client counts the ttl of a lease from a moment before the client sends the
+-- request.)
 
 local clock = math.floor(now / 1000)
 
--- Runs a command on a set of readers. Returns nil if the key has a value of another type. Raises any other
--- error, which means that the user may not run the command.
+-- Runs a command on a set of readers. Returns nil if the key has a value of another type. Raises any other error: the
+-- user lacks permission for the command.
 local function read(...)
   local reply = redis.pcall(...)
   if type(reply) ~= 'table' or not reply.err then return reply end
@@ -69,14 +68,13 @@ local function begin_reading(lock, readers, token, ttl)
   pttl[lock] = ttl
 end
 
--- Makes the token one more reader, or extends its share. Never shortens a share (GT) or the ttl of a key.
--- Returns the error if ZADD is refused. A full server refuses ZADD only as the first write of a script, so
--- another write comes first.
+-- Makes the token one more reader, or extends its share. Never shortens a share (GT) or the ttl of a key. Returns the
+-- error if ZADD is refused. A full server refuses ZADD only as the first write of a script, so PEXPIRE comes first.
 local function join_readers(lock, readers, token, ttl)
   expire_in(lock, lasting(lock, ttl))
   local added = redis.pcall('ZADD', readers, 'GT', string.format('%.0f', clock + ttl), token)
   if type(added) == 'table' then return added end
-  -- The set may be a new one: the old set was evicted, or expired while the server was paused.
+  -- The set may be new and have no ttl: the old set was evicted, or expired while the server was paused.
   if redis.call('PTTL', readers) < ttl then set_expiry(readers, ttl) end
 end
 

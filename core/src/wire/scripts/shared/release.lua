@@ -1,7 +1,7 @@
--- RELEASE and UNDO with at least one resource in shared mode. Returns the same as release.lua.
+-- RELEASE and UNDO with at least one resource in shared mode. Returns the same as ../release.lua.
 --
 -- KEYS: for each resource the lock key, the queue, and the readers (see readers.lua).
--- ARGV: as in release.lua.
+-- ARGV: as in ../release.lua.
 
 -- Fast path: one resource, no waiters.
 if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
@@ -10,7 +10,7 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   local later = redis.pcall('ZREVRANK', readers, ARGV[1])
   if not later then return 0 end
   if type(later) ~= 'number' then return later end
-  -- If this share is the last to expire, the keys may now expire earlier.
+  -- If this share expires last, the keys need to last only until the second-to-last share expires.
   local last = later == 0 and redis.call('ZRANGE', readers, -2, -2, 'WITHSCORES')
   if last and not last[1] then
     redis.call('DEL', lock, readers)
@@ -18,7 +18,7 @@ if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   end
   redis.call('ZREM', readers, ARGV[1])
   if last then
-    -- If PEXPIREAT is not permitted, the keys expire late, and writers only wait for longer.
+    -- If PEXPIREAT is not permitted, the keys expire later than necessary. This only makes writers wait for longer.
     redis.pcall('PEXPIREAT', lock, last[2])
     redis.pcall('PEXPIREAT', readers, last[2])
   end
@@ -40,10 +40,10 @@ for i = 1, #KEYS, 3 do
   if has == token then
     error = first_error({keep_expiry(lock)})
   elseif has == MARKER and readers ~= lock and redis.pcall('ZSCORE', readers, token) then
-    -- A full server refuses ZADD as the first write, so ZREM is tried first.
+    -- A full server refuses ZADD as the first write of a script, so ZREM is tried first.
     error = first_error({{'ZREM', readers, ''}, {'ZRANGE', readers, '0', '0'}, keep_expiry(lock)})
       or keep and first_error({{'ZSCORE', readers, ''}, {'ZADD', readers, 'XX', '0', ''}})
-    -- A key of another type has no shares.
+    -- A key of another type has no shares, so this error does not matter.
     if error and string.find(error.err, 'WRONGTYPE', 1, true) then error = nil end
   end
   if error then return error end

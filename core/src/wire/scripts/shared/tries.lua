@@ -1,9 +1,9 @@
--- Tries of the commands that change a resource with readers (see readers.lua). A script makes the tries
--- before its first write, so that an error means that nothing has changed.
+-- Tries the commands that change a resource with readers (see readers.lua). A script does this before its
+-- first write, so that an error means that nothing has changed.
 
 -- Tries commands, and returns the error of the first one that is refused; nil if none is refused. Must be
--- called before the first write, with commands that end no lock or share: if one command is refused, all
--- locks and shares are still valid.
+-- called before the first write. The commands must not end a lock or a share, so that all locks and shares
+-- are still valid if a command is refused.
 local function first_error(commands)
   for _, command in ipairs(commands) do
     local reply = redis.pcall(unpack(command))
@@ -17,9 +17,9 @@ local function keep_expiry(lock)
   return {'PEXPIRE', lock, string.format('%.0f', lasting(lock, 1))}
 end
 
--- A command to try: a SET that does nothing, because its condition (XX or NX) is false. A full server
--- refuses this SET only as the first write of a script. Scripts that store new tokens try it first, so a
--- full server refuses them, but not EXTEND, RELEASE or DOWNGRADE.
+-- A command to try: a SET that does nothing, because its condition (XX or NX) is false. A full server refuses this SET
+-- only if it is the first write of a script. Scripts that store new tokens try it first, so a full server refuses those
+-- scripts. EXTEND, RELEASE and DOWNGRADE do not try it first, so they work on a full server.
 local function keep_value(lock)
   return {'SET', lock, MARKER, pttl[lock] == -2 and 'XX' or 'NX', 'PX', '1'}
 end
