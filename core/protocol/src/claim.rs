@@ -117,8 +117,8 @@ pub struct StoredToken {
 pub enum Unresumable {
     /// Too few nodes have answered to tell whether the lease still exists.
     Unknown,
-    /// The lease has ended, or is about to end. Send RELEASE to these nodes: the lease cannot come back, so the keys that
-    /// are left would only block others.
+    /// The lease has ended, or is about to end. Send RELEASE to these nodes: the lease cannot come back, so the keys
+    /// that are left would only block others.
     Ended(NodeSet),
 }
 
@@ -296,11 +296,12 @@ impl<S: Clone + PartialEq> Claim<S> {
     /// Lets another process [resume](Claim::resume) the lease from now on. Returns the nodes that count for the lease;
     /// that process must know them.
     pub fn pass_on(&mut self, now: Moment) -> Result<NodeSet, Obstacle> {
-        if let Some(ended) = self.lease.ended(now) {
-            return Err(Obstacle::Ended(ended));
+        match self.check_change(now) {
+            Ok(()) | Err(Obstacle::Elsewhere) => {}
+            Err(obstacle) => return Err(obstacle),
         }
         // GIVE BACK of a failed upgrade could restore the token after the other process has released it.
-        if self.lease.is_upgrading() || !self.has_keys_back() {
+        if !self.has_keys_back() {
             return Err(Obstacle::Upgrading);
         }
         self.is_elsewhere = true;
@@ -360,7 +361,7 @@ impl<S: Clone + PartialEq> Claim<S> {
 
     fn release_now_or_later(&mut self, nodes: NodeSet, commands: &mut Commands<S>) {
         match &mut self.stage {
-            Stage::Releasing { again, .. } => nodes.iter().for_each(|node| again.insert(node)),
+            Stage::Releasing { again, .. } => *again = again.with(nodes),
             _ => commands.release = nodes,
         }
     }
@@ -476,24 +477,22 @@ impl<S: Clone + PartialEq> Claim<S> {
         commands
     }
 
-    /// What prevents a detach, a downgrade or an upgrade now; `None` if nothing does. Only [`Claim::detach`] checks for
+    /// Returns what prevents a detach, a downgrade or an upgrade now as an error. Only [`Claim::detach`] checks for
     /// [`Obstacle::Silent`].
-    pub fn obstacle(&self, now: Moment) -> Option<Obstacle> {
+    pub fn check_change(&self, now: Moment) -> Result<(), Obstacle> {
         if let Some(ended) = self.lease.ended(now) {
-            return Some(Obstacle::Ended(ended));
+            return Err(Obstacle::Ended(ended));
         }
         if self.is_elsewhere {
-            return Some(Obstacle::Elsewhere);
+            return Err(Obstacle::Elsewhere);
         }
-        self.lease.is_upgrading().then_some(Obstacle::Upgrading)
+        if self.lease.is_upgrading() { Err(Obstacle::Upgrading) } else { Ok(()) }
     }
 
     /// Makes the lease shared for its holder, from now on. `subject` names the same token, and the same keys in shared
     /// mode.
     pub fn downgrade(&mut self, now: Moment, subject: S) -> Result<(), Obstacle> {
-        if let Some(obstacle) = self.obstacle(now) {
-            return Err(obstacle);
-        }
+        self.check_change(now)?;
         self.subject = subject;
         Ok(())
     }
@@ -501,9 +500,7 @@ impl<S: Clone + PartialEq> Claim<S> {
     /// Begins an upgrade whose TRANSFER is sent at `sent` or later: see [`Lease::begin_upgrade`]. Each node has
     /// `patience` to answer TRANSFER, and the same time again to answer GIVE BACK.
     pub fn begin_upgrade(&mut self, sent: Moment, patience: Duration) -> Result<(), Obstacle> {
-        if let Some(obstacle) = self.obstacle(sent) {
-            return Err(obstacle);
-        }
+        self.check_change(sent)?;
         let begins = self.lease.begin_upgrade(sent);
         debug_assert!(begins, "nothing prevents it");
         // TRANSFER and GIVE BACK each set keys for at least a term, counted from the moment at which the node gets the
@@ -638,9 +635,7 @@ impl<S: Clone + PartialEq> Claim<S> {
     /// If this lease was itself won by TRANSFER, the returned commands delete the keys of its giver, because adopters
     /// do not know the giver's token.
     pub fn detach(&mut self, now: Moment) -> Result<Commands<S>, Obstacle> {
-        if let Some(obstacle) = self.obstacle(now) {
-            return Err(obstacle);
-        }
+        self.check_change(now)?;
         let silent = self.silent();
         if silent.len() > self.lease.quorum().tolerated() {
             return Err(Obstacle::Silent(silent));

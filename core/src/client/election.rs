@@ -83,9 +83,11 @@ impl Election {
         let started = self.lock.prepare().and_then(|keys| {
             let driver = self.setup.driver();
             let campaign = Campaign { election: self.clone(), driver: Arc::clone(driver), keys };
-            driver.begin_for(|caller| campaign.run(caller))
+            let (sender, receiver) = oneshot::channel();
+            driver.begin(campaign.run(sender))?;
+            Ok(Pending::open_ended(receiver))
         });
-        Pending::started(started).without_end()
+        Pending::started(started)
     }
 
     /// Waits until this candidate is elected, and calls `lead` with the lease. After `lead` returns, `run` releases the

@@ -78,9 +78,11 @@ impl Watch {
             let resource = self.resource().to_owned();
             let topic = Arc::clone(&self.topic);
             let observer = Observer { driver: Arc::clone(driver), keys, resource, topic };
-            driver.begin_for(|caller| observer.run(fence, caller))
+            let (sender, receiver) = oneshot::channel();
+            driver.begin(observer.run(fence, sender))?;
+            Ok(Pending::open_ended(receiver))
         });
-        Pending::started(started).without_end()
+        Pending::started(started)
     }
 
     /// Returns the watch, or the error in its resource.

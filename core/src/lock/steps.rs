@@ -135,11 +135,8 @@ impl Claim {
     }
 
     pub(crate) fn downgrade(&mut self, now: Moment, subject: Arc<Subject>) -> Result<(), Obstacle> {
-        let is_changed = !Arc::ptr_eq(self.subject(), &subject);
         self.0.downgrade(now, subject)?;
-        if is_changed {
-            self.report("downgraded");
-        }
+        self.report("downgraded");
         Ok(())
     }
 

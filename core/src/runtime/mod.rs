@@ -157,14 +157,6 @@ impl<T> Pending<T> {
         Self(Owned::new(Receiving { receiver, _awaited: None, deliver: |_| () }))
     }
 
-    /// Marks the operation as one that may never end, like [`Pending::open_ended`].
-    pub(crate) fn without_end(mut self) -> Self {
-        if let Some(receiving) = self.0.get_mut() {
-            receiving._awaited = None;
-        }
-        self
-    }
-
     /// Makes this `Pending` call `deliver` with the result just before the caller gets the result. If the caller never
     /// gets the result, `deliver` is not called.
     pub(crate) fn delivered_by(mut self, deliver: fn(&mut T)) -> Self {

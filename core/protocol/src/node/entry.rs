@@ -301,8 +301,8 @@ pub fn transfer<T: LockValue>(
     grant(entries, time, (token, Some(giver)), ttl, proposal)
 }
 
-/// Locks all entries, whoever holds them. All entries get the same fence, which is larger than the last fence of every
-/// entry.
+/// Makes the token the holder of all entries, in place of their present holders. All entries get the same fence, which
+/// is larger than the last fence of every entry.
 fn grant<T: LockValue>(
     entries: &mut [EntryInMode<'_, T>],
     time: Time,
@@ -315,8 +315,8 @@ fn grant<T: LockValue>(
     let is_upgrade = entries.iter().any(|(_, mode)| *mode == LockMode::Upgraded);
     for (entry, mode) in entries {
         entry.counter.set(fence, ttl, time.wall);
-        // If an upgrade fails, the shared lease goes on, and relies on the time that the node has promised. So an upgrade
-        // never shortens the life of a lock. This is also true for the resources that the lease holds exclusively.
+        // If an upgrade fails, the shared lease goes on, and relies on the time that the node has promised. So an
+        // upgrade never shortens the life of a lock. This is also true for the resources that the lease holds exclusively.
         let promised = entry.expires_in(time.now).filter(|_| is_upgrade);
         let ttl = promised.unwrap_or_default().max(ttl);
         entry.take(time.now, tokens, ttl, *mode);

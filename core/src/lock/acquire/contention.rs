@@ -251,7 +251,7 @@ impl Acquire {
             self.queue_subject = Some(Arc::new(Subject::new(keys, token, Some(waiter))));
         }
         let Some(subject) = &self.queue_subject else { return };
-        for node in nodes.iter().filter(|node| !self.joined.contains(*node)) {
+        for node in nodes.without(self.joined).iter() {
             let subject = Arc::clone(subject);
             let turns = self.driver.turns();
             let leave = Request::leave(&subject, turns);

@@ -313,9 +313,8 @@ impl HeldLease {
     pub(crate) fn check_hand_over(&self) -> Result<()> {
         let state = self.state();
         let now = clock::now();
-        let obstacle = state.claim.obstacle(now);
-        let error = |obstacle| Err(self.obstacle_error(&state, now, HANDED_OVER, obstacle));
-        obstacle.map_or(Ok(()), error)
+        let checked = state.claim.check_change(now);
+        checked.map_err(|obstacle| self.obstacle_error(&state, now, HANDED_OVER, obstacle))
     }
 
     /// Returns the error for a caller that wants to change the lease in a way that is not possible.
@@ -370,12 +369,14 @@ impl HeldLease {
             return Err(self.mistake("downgraded", "it is a permit of a semaphore"));
         }
         let is_changed = !subject.keys.iter().all(Keys::is_shared);
-        let subject = if is_changed { Arc::new(subject.downgraded()) } else { subject };
         let now = clock::now();
-        match state.claim.downgrade(now, subject) {
-            Ok(()) => Ok(is_changed),
-            Err(obstacle) => Err(self.obstacle_error(&state, now, "downgraded", obstacle)),
-        }
+        let changed = if is_changed {
+            state.claim.downgrade(now, Arc::new(subject.downgraded()))
+        } else {
+            state.claim.check_change(now)
+        };
+        changed.map_err(|obstacle| self.obstacle_error(&state, now, "downgraded", obstacle))?;
+        Ok(is_changed)
     }
 
     /// Begins an upgrade: stops extending and repairing the lease until [`HeldLease::end_upgrade`]. Fails if the lease

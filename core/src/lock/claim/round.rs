@@ -96,6 +96,9 @@ impl RunningRound {
         };
         let limit = options.max_hold.map(|max_hold| sent.plus(max_hold));
         let mut claim = Claim::new(Arc::clone(&subject), driver.quorum, origin, sent, term, limit);
+        if let Some(held) = &upgraded {
+            claim.takes_keys_until(held.gone_by());
+        }
         let mut votes = driver.fan_out(sent, node_timeout);
         let everywhere = acquire(None);
         let is_asked = |node: usize| giver.is_none_or(|giver| giver.voters.contains(node));
@@ -104,9 +107,6 @@ impl RunningRound {
                 None => votes.send(node, &everywhere),
                 ticket => votes.send(node, &acquire(ticket)),
             }
-        }
-        if let Some(held) = &upgraded {
-            claim.takes_keys_until(held.gone_by());
         }
         let mut running = Self {
             votes,
@@ -132,7 +132,7 @@ impl RunningRound {
 
     /// Records a refusal for each node that may not vote on the adoption.
     fn leave_out(&mut self, giver: &Giver) {
-        for node in (0..self.answers.len()).filter(|node| !giver.voters.contains(*node)) {
+        for node in self.driver.quorum.all().without(giver.voters).iter() {
             let failure = Failure::unreachable(
                 "it had not answered all requests for the lease when that was detached",
             );

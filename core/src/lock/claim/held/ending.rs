@@ -87,23 +87,17 @@ impl HeldLease {
     /// that the lease was dropped, and returns `true`. If the lease is not valid, or was given up before, does nothing
     /// and returns `false`.
     pub(crate) fn abandon(&self) -> bool {
-        let was_valid = self.let_go();
-        if was_valid {
-            self.driver.totals.dropped.up();
-            events::dropped(&self.grant.resources, self.grant.fence, self.grant.holder());
-        }
-        was_valid
-    }
-
-    /// Gives the lease up like [`HeldLease::abandon`], but does not report that the lease was dropped.
-    pub(crate) fn let_go(&self) -> bool {
         let now = clock::now();
-        let mut state = self.state();
-        let may_go = state.claim.lease().is_valid(now) && !state.is_dropped;
-        if may_go {
+        {
+            let mut state = self.state();
+            if !state.claim.lease().is_valid(now) || state.is_dropped {
+                return false;
+            }
             self.stop(&mut state, now);
         }
-        may_go
+        self.driver.totals.dropped.up();
+        events::dropped(&self.grant.resources, self.grant.fence, self.grant.holder());
+        true
     }
 
     /// Gives the lease up, so that another process can resume it. Returns the nodes that count for the lease.
