@@ -16,6 +16,7 @@ use crate::transport::sentinel::Master;
 #[cfg(test)]
 use crate::transport::simulated::{self, Use};
 use crate::wire::answer::Failure;
+use crate::wire::batch::{self, Batchable};
 use crate::wire::commands::By;
 use crate::wire::request::Request;
 use crate::wire::script;
@@ -186,7 +187,11 @@ impl NodeConnection {
     ) -> Result<(), ReplySink> {
         match self {
             Self::Redis(redis) => {
-                redis.connection.send(packed_request.bytes(), packed_request.request.limit(), sink)
+                let batchable = redis.connection.is_busy().then(|| redis.batchable(packed_request));
+                match batchable.flatten() {
+                    Some(request) => redis.connection.share(request, sink),
+                    None => redis.send(packed_request, sink),
+                }
             }
             Self::Memory(connection) => {
                 connection.ask(&packed_request.request, |answered| sink.take(answered));
@@ -207,6 +212,23 @@ impl NodeConnection {
         let packed = request.command(By::Source).get_packed_command();
         let asking = redis::cmd("ASKING").get_packed_command();
         redis.connection.send_behind(&asking, &packed, request.limit(), sink)
+    }
+
+    /// Sends a request again, outside of a batch. If the server does not know the script of batches, also sends that
+    /// script. Returns the sink if the connection has no room for the request now, or is not to a Redis server.
+    pub(crate) fn send_alone(
+        &self,
+        request: &Arc<Request>,
+        is_unknown: bool,
+        sink: ReplySink,
+    ) -> Result<(), ReplySink> {
+        let Self::Redis(redis) = self else { return Err(sink) };
+        let packed_request = PackedRequest::from(Arc::clone(request));
+        if !is_unknown {
+            return redis.send(&packed_request, sink);
+        }
+        let first = batch::load().get_packed_command();
+        redis.connection.send_behind(&first, packed_request.bytes(), request.limit(), sink)
     }
 
     /// Sends a request again with the source of its script, because the server does not know the
@@ -250,6 +272,16 @@ impl NodeConnection {
 }
 
 impl Redis {
+    fn send(&self, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
+        self.connection.send(packed_request.bytes(), packed_request.request.limit(), sink)
+    }
+
+    /// Returns the request as a part of a batch; `None` if it must be sent by itself.
+    fn batchable(&self, packed_request: &PackedRequest) -> Option<Batchable> {
+        let is_clustered = self.server.is_discovered && self.named.is_none();
+        Batchable::new(&packed_request.request, is_clustered)
+    }
+
     /// Converts an error of this connection to a failure.
     fn failure(&self, error: &RedisError) -> Failure {
         let mut failure = failure(error, true);

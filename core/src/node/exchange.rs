@@ -9,14 +9,15 @@
 //! wake a task or drop a connection. `fanout.rs` calls this module.
 
 use crate::error::NodeOutcome;
-use crate::transport::connection::Receive;
+use crate::transport::connection::{RawReply, Receive};
 use crate::transport::handshake::failure;
-use crate::wire::answer::{Answered, Failure, NONSENSE};
+use crate::wire::answer::{Answered, Failure};
+use crate::wire::batch::{self, Batch, Batchable};
 use crate::wire::commands::By;
 use crate::wire::request::Request;
 use futures_util::future::BoxFuture;
 use quorlock_protocol::Moment;
-use redis::{RedisError, Value};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use std::cell::OnceCell;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -77,6 +78,10 @@ pub(crate) trait Route: Send + Sync {
     /// Handles an error of the server: sends the request again if the error is a redirection or an
     /// unknown script, and otherwise answers the sink.
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: ReplySink);
+
+    /// Sends a request again, outside of a batch, because the server has done nothing for it. `is_unknown`: whether
+    /// the server did not know the script of batches.
+    fn send_alone(self: Arc<Self>, request: &Arc<Request>, is_unknown: bool, sink: ReplySink);
 }
 
 /// A request that is sent to several nodes and serialized only once.
@@ -372,6 +377,14 @@ impl ReplySink {
         Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
     }
 
+    /// Sends the request again, outside of a batch, if the fan-out still waits for the answer.
+    fn send_alone(self, is_unknown: bool) {
+        match self.open_request() {
+            Some((route, request)) => route.send_alone(&request, is_unknown, self),
+            None => self.lost(Failure::not_done()),
+        }
+    }
+
     /// Delivers the answer of an in-memory or simulated node, or handles the end of the connection to that
     /// node.
     pub(crate) fn take(self, answered: Answered) {
@@ -437,16 +450,14 @@ impl Drop for ReplySink {
 }
 
 impl Receive for ReplySink {
+    type Request = Batchable;
+
     /// Processes the server's reply.
-    fn receive(self, reply: Result<Value, RedisError>) {
+    fn receive(self, reply: RawReply) {
         match reply.and_then(Value::extract_error) {
-            Ok(value) => self.answer_to(|request| {
-                request.understand(&value).ok_or_else(|| Failure {
-                    outcome: NodeOutcome::Disconnected,
-                    detail: NONSENSE.to_owned(),
-                    sent: true,
-                })
-            }),
+            Ok(value) => {
+                self.answer_to(|request| request.understand(&value).ok_or_else(Failure::nonsense))
+            }
             Err(error) => match self.open_request() {
                 Some((route, request)) => route.refused(&request, &error, self),
                 // The request is no longer open, or its connection is gone.
@@ -454,5 +465,41 @@ impl Receive for ReplySink {
                 None => self.answer(Err(failure(&error, true))),
             },
         }
+    }
+
+    fn receive_shared(sinks: Vec<Option<Self>>, reply: RawReply) {
+        let each = |sinks: Vec<Option<Self>>, to: &dyn Fn(Self)| {
+            sinks.into_iter().flatten().for_each(to);
+        };
+        let replies = match reply {
+            // The connection has ended.
+            Err(error) => {
+                return each(sinks, &|sink: Self| sink.receive(Err(error.clone())));
+            }
+            // The server has done nothing for any of the requests.
+            Ok(Value::ServerError(error)) => {
+                let error = RedisError::from(error);
+                let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
+                return each(sinks, &|sink: Self| sink.send_alone(is_unknown));
+            }
+            Ok(reply) => batch::replies(reply, sinks.len()),
+        };
+        let Some(replies) = replies else {
+            return each(sinks, &|sink: Self| sink.answer(Err(Failure::nonsense())));
+        };
+        for (sink, reply) in sinks.into_iter().zip(replies) {
+            match (sink, reply) {
+                (Some(sink), Some(reply)) => sink.receive(Ok(reply)),
+                (Some(sink), None) => sink.send_alone(false),
+                (None, _) => {}
+            }
+        }
+    }
+
+    fn pack(requests: Vec<(Batchable, Self)>) -> Vec<(Vec<u8>, Vec<Self>)> {
+        let packed = |batch: Batch<Self>| {
+            (batch.command(By::Hash).get_packed_command(), batch.into_recipients())
+        };
+        Batch::plan(requests).into_iter().map(packed).collect()
     }
 }

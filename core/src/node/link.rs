@@ -145,6 +145,17 @@ impl Route for Link {
             None => {}
         }
     }
+
+    fn send_alone(self: Arc<Self>, request: &Arc<Request>, is_unknown: bool, mut sink: ReplySink) {
+        let unsent = if sink.hop() && sink.mark_sent(Arc::<Self>::clone(&self)) {
+            self.connection.send_alone(request, is_unknown, sink).err()
+        } else {
+            Some(sink)
+        };
+        if let Some(sink) = unsent {
+            sink.answer(Err(Failure::not_done()));
+        }
+    }
 }
 
 impl fmt::Debug for Link {

@@ -6,6 +6,9 @@
 //! - All state is behind one mutex, so all changes have one order, and the code needs no explicit memory orderings. A
 //!   request is added to `bytes` and its recipient to `recipients` in one step. So `recipients` and the requests in
 //!   `bytes` have the same order. The answers arrive in this order, too.
+//! - A request that has to wait for a write may stay unpacked: then it can share a command with others that wait. All
+//!   requests in `unpacked` come after those in `bytes`. They are packed before another request is added to `bytes`,
+//!   and whenever bytes are taken to be written.
 //! - `is_held_back` means that a flush is due. A thread that queues a request while no flush is due sets this flag.
 //!   That thread then flushes immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only
 //!   [`flush`] clears the flag, with the mutex held and before it reads `bytes`. So a thread that finds the flag set
@@ -30,8 +33,14 @@ use std::sync::Arc;
 /// A connection that has a [`Pipeline`].
 pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
     type Recipient: Send;
+    /// A request that is not packed yet, with its recipient.
+    type Unpacked: Send;
 
-    fn pipeline(&self) -> &Pipeline<Self::Recipient>;
+    fn pipeline(&self) -> &Pipeline<Self>;
+
+    /// Packs all unpacked requests: appends their commands to `bytes`, and the recipient of each command to
+    /// `recipients`.
+    fn pack(out: &mut PipelineState<Self>);
 
     /// Writes as many bytes as the socket accepts now.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
@@ -50,18 +59,21 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
 /// Called when the connection breaks.
 pub(crate) type OnBroken = Box<dyn FnOnce() + Send>;
 
-pub(crate) struct Pipeline<R> {
-    out: Mutex<PipelineState<R>>,
+pub(crate) struct Pipeline<C: Pipelined> {
+    out: Mutex<PipelineState<C>>,
     /// If more requests than this are in flight, new requests wait until the runtime flushes. Requests of many callers
     /// then go out in one write, which saves more than the delay costs.
     immediate_limit: usize,
 }
 
-pub(crate) struct PipelineState<R> {
+pub(crate) struct PipelineState<C: Pipelined> {
     /// Bytes that are not written yet.
     pub(crate) bytes: Vec<u8>,
-    /// The recipients of the answers to all requests that were written or are in `bytes`, in order.
-    pub(crate) recipients: VecDeque<R>,
+    /// The recipients of the answers to all commands that were written or are in `bytes`, in order.
+    pub(crate) recipients: VecDeque<C::Recipient>,
+    pub(crate) unpacked: Vec<C::Unpacked>,
+    /// The number of requests in flight: those of `recipients` and `unpacked`.
+    pub(crate) in_flight: usize,
     /// Whether a thread is writing, or a task will continue to write when the socket accepts more bytes.
     is_writing: bool,
     /// Whether a flush is due soon.
@@ -71,7 +83,7 @@ pub(crate) struct PipelineState<R> {
     pub(crate) on_broken: Option<OnBroken>,
 }
 
-type StateGuard<'a, C> = MutexGuard<'a, PipelineState<<C as Pipelined>::Recipient>>;
+type StateGuard<'a, C> = MutexGuard<'a, PipelineState<C>>;
 
 thread_local! {
     /// The connections whose flush this thread has postponed to the end of [`together`].
@@ -88,11 +100,13 @@ impl<C: Pipelined> Flush for C {
     }
 }
 
-impl<R> Pipeline<R> {
+impl<C: Pipelined> Pipeline<C> {
     pub(crate) fn new(immediate_limit: usize) -> Self {
         let out = PipelineState {
             bytes: Vec::new(),
             recipients: VecDeque::new(),
+            unpacked: Vec::new(),
+            in_flight: 0,
             is_writing: false,
             is_held_back: false,
             is_dropped: false,
@@ -102,12 +116,25 @@ impl<R> Pipeline<R> {
         Self { out: Mutex::new(out), immediate_limit }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, PipelineState<R>> {
+    pub(crate) fn lock(&self) -> StateGuard<'_, C> {
         lock(&self.out)
+    }
+
+    /// Whether a request that is queued now has to wait for a write, so that others may join it.
+    pub(crate) fn is_busy(&self) -> bool {
+        let out = self.lock();
+        out.is_held_back || out.is_writing || out.in_flight >= self.immediate_limit
     }
 }
 
-impl<R> PipelineState<R> {
+impl<C: Pipelined> PipelineState<C> {
+    /// Packs the unpacked requests, if there are any.
+    pub(crate) fn pack(&mut self) {
+        if !self.unpacked.is_empty() {
+            C::pack(self);
+        }
+    }
+
     /// Whether no thread writes or is about to write.
     #[cfg(test)]
     #[allow(dead_code, reason = "for the tests that compile this file a second time")]
@@ -146,13 +173,30 @@ pub(crate) fn put<C: Pipelined>(
     packed: &[u8],
     recipient: C::Recipient,
 ) {
+    out.pack();
     out.recipients.push_back(recipient);
     out.bytes.extend_from_slice(packed);
+    queued(connection, out);
+}
+
+/// Queues a request that may share a command with others, and writes it now or soon. The connection must not be closed.
+pub(crate) fn put_unpacked<C: Pipelined>(
+    connection: &Arc<C>,
+    mut out: StateGuard<'_, C>,
+    unpacked: C::Unpacked,
+) {
+    out.unpacked.push(unpacked);
+    queued(connection, out);
+}
+
+/// Counts a request that was queued, and makes sure that it is written.
+fn queued<C: Pipelined>(connection: &Arc<C>, mut out: StateGuard<'_, C>) {
+    out.in_flight += 1;
     if out.is_held_back {
         return;
     }
     out.is_held_back = true;
-    if out.recipients.len() > connection.pipeline().immediate_limit {
+    if out.in_flight > connection.pipeline().immediate_limit {
         connection.flush_later();
     } else if !hold_back(connection) {
         flush(connection, out);
@@ -198,7 +242,11 @@ pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
 /// writer. Returns `false` if the socket did not accept all bytes.
 fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> bool {
     let mut bytes = Vec::new();
-    while !out.bytes.is_empty() {
+    loop {
+        out.pack();
+        if out.bytes.is_empty() {
+            break;
+        }
         std::mem::swap(&mut bytes, &mut out.bytes);
         drop(out);
         let written = connection.try_write(&bytes);

@@ -19,7 +19,9 @@ use crate::wire::reply::{Elsewhere, HeldPermit, Holder, Refusal, Reply, StoredLo
 use crate::wire::request::{Request, Subject};
 use crate::wire::text::{self, TextKind};
 use crate::wire::token::{MAX_TOKEN, Token};
-use quorlock_protocol::{Answer, FENCE_LIMIT, Healed, Lease, Moment, NodeSet, Quorum, Turns, Vote};
+use quorlock_protocol::{
+    Answer, FENCE_LIMIT, FENCE_WINDOW, Healed, Lease, Moment, NodeSet, Quorum, Turns, Vote,
+};
 use redis::{RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -254,11 +256,13 @@ pub(crate) fn value(value: Value) {
         }
         let answered: Answered =
             understood.ok_or(Failure::timeout("no answer", Duration::ZERO, true));
-        // Two kinds of confirmations need not contain a 1: a node may answer 0 to an undo with a ticket, and a larger
-        // count to EXISTS.
+        // Three kinds of grants and confirmations need not contain a 1: a node answers its time to an ACQUIRE; it may
+        // answer 0 to an undo with a ticket, and a larger count to EXISTS.
         let confirms = matches!(
             (&request, &value),
-            (Request::Release { ticket: Some(_), .. }, _) | (Request::Exists(_), Value::Int(2..))
+            (Request::Acquire { .. }, Value::Int(_))
+                | (Request::Release { ticket: Some(_), .. }, _)
+                | (Request::Exists(_), Value::Int(2..))
         );
         harmless(&answered, &value, confirms);
     }
@@ -280,16 +284,16 @@ fn failed(error: &RedisError) {
     }
 }
 
-/// Checks that a reply without a 1 does not count as a grant. If `confirms` is `false`, checks that the reply does not
-/// count as a confirmation either.
+/// Checks that a reply without a 1 counts neither as a grant nor as a confirmation, unless it `confirms`.
 fn harmless(answered: &Answered, value: &Value, confirms: bool) {
     let ones = matches!(value, Value::Int(1))
         || matches!(value, Value::Array(parts) if parts.contains(&Value::Int(1)));
-    assert!(ones || !matches!(vote(answered), Vote::Granted { .. }));
+    let confirms = ones || confirms;
+    assert!(confirms || !matches!(vote(answered), Vote::Granted { .. }));
     for position in 0..3 {
         let one = answer::about(answered, position);
-        assert!(ones || confirms || answer::answer(&one) != Answer::Yes);
-        assert!(ones || answer::outcome(&one) != NodeOutcome::Granted);
+        assert!(confirms || answer::answer(&one) != Answer::Yes);
+        assert!(confirms || answer::outcome(&one) != NodeOutcome::Granted);
         assert!(!report("node", Some(&one)).to_string().is_empty());
     }
 }
@@ -309,9 +313,13 @@ fn is_encoding_of(value: &Value, request: &Request, reply: &Reply) -> bool {
     };
     match reply {
         Reply::Granted { fence, clock } => {
+            let is_proposed =
+                matches!(request, Request::Acquire { proposal, .. } if proposal == fence);
+            let is_near = clock.abs_diff(*fence) <= FENCE_WINDOW.as_micros() as u64;
+            let is_time = *value == Value::Int(signed(*clock)) && is_proposed && is_near;
             is_fence(fence)
                 && is_clock(clock)
-                && *value == array(&[1, signed(*fence), signed(*clock)])
+                && (is_time || *value == array(&[1, signed(*fence), signed(*clock)]))
         }
         Reply::Held(Refusal { expires_in, clock, rank, holder, permits }) => {
             let left = u64::try_from(number(1)).ok().map(Duration::from_millis);

@@ -46,12 +46,22 @@ const IMMEDIATE_LIMIT: usize = 4;
 /// The initial size of the read buffer, in bytes. The buffer grows for a larger reply.
 const CHUNK: usize = 16 * 1024;
 
-type RawReply = Result<Value, RedisError>;
+pub(crate) type RawReply = Result<Value, RedisError>;
 type Encrypted = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// The recipient of a request's answer.
-pub(crate) trait Receive: Send + 'static {
-    fn receive(self, reply: Result<Value, RedisError>);
+pub(crate) trait Receive: Send + Sized + 'static {
+    /// A request that may share a command with others.
+    type Request: Send + 'static;
+
+    /// Processes the reply to a command that carried one request.
+    fn receive(self, reply: RawReply);
+
+    /// Processes the reply to a command that carried several requests. A recipient is `None` if it was given up.
+    fn receive_shared(recipients: Vec<Option<Self>>, reply: RawReply);
+
+    /// Packs requests in commands. Returns the recipients of each command, in the order of the requests in it.
+    fn pack(requests: Vec<(Self::Request, Self)>) -> Vec<(Vec<u8>, Vec<Self>)>;
 }
 
 /// The recipient type of a connection that only sends commands with [`Connection::query`]. No value
@@ -59,14 +69,24 @@ pub(crate) trait Receive: Send + 'static {
 pub(crate) enum Nobody {}
 
 impl Receive for Nobody {
-    fn receive(self, _: Result<Value, RedisError>) {
+    type Request = Infallible;
+
+    fn receive(self, _: RawReply) {
         match self {}
+    }
+
+    fn receive_shared(_: Vec<Option<Self>>, _: RawReply) {}
+
+    fn pack(_: Vec<(Infallible, Self)>) -> Vec<(Vec<u8>, Vec<Self>)> {
+        Vec::new()
     }
 }
 
 /// The recipient of one answer.
 enum Destination<R> {
     Request(R),
+    /// The recipients of a command that carries several requests. `None`: the recipient was given up.
+    Shared(Vec<Option<R>>),
     Caller(oneshot::Sender<RawReply>),
     Nobody,
 }
@@ -80,9 +100,33 @@ struct Expected<R> {
 }
 
 impl<R: Receive> Destination<R> {
+    /// The number of requests that the command carries.
+    fn requests(&self) -> usize {
+        if let Self::Shared(all) = self { all.len() } else { 1 }
+    }
+
+    /// Removes the recipients that are not needed.
+    fn give_up(&mut self, is_needed: &mut impl FnMut(&R) -> bool) -> Vec<R> {
+        match self {
+            Self::Request(recipient) if !is_needed(recipient) => {
+                match std::mem::replace(self, Self::Nobody) {
+                    Self::Request(recipient) => vec![recipient],
+                    _ => Vec::new(),
+                }
+            }
+            Self::Shared(all) => {
+                let all = all.iter_mut();
+                all.filter_map(|recipient| recipient.take_if(|recipient| !is_needed(recipient)))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn receive(self, reply: RawReply) {
         match self {
             Self::Request(recipient) => recipient.receive(reply),
+            Self::Shared(all) => R::receive_shared(all, reply),
             // Sending fails if the caller does not wait any more.
             Self::Caller(caller) => drop(caller.send(reply)),
             Self::Nobody => {}
@@ -94,7 +138,7 @@ impl<R: Receive> Destination<R> {
 pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
-    pipeline: Pipeline<Expected<R>>,
+    pipeline: Pipeline<Self>,
     /// How often answers have arrived; answers that arrive together count once.
     received: AtomicU64,
     /// `None` if the connection is encrypted; a task then owns the socket.
@@ -135,9 +179,21 @@ type OnPush = Box<dyn Fn(PushKind, &[Value]) + Send + Sync>;
 
 impl<R: Receive> Pipelined for Shared<R> {
     type Recipient = Expected<R>;
+    type Unpacked = (R::Request, R);
 
-    fn pipeline(&self) -> &Pipeline<Expected<R>> {
+    fn pipeline(&self) -> &Pipeline<Self> {
         &self.pipeline
+    }
+
+    fn pack(out: &mut PipelineState<Self>) {
+        for (command, mut recipients) in R::pack(std::mem::take(&mut out.unpacked)) {
+            out.bytes.extend_from_slice(&command);
+            let recipient = match recipients.len() {
+                1 => recipients.pop().map_or(Destination::Nobody, Destination::Request),
+                _ => Destination::Shared(recipients.into_iter().map(Some).collect()),
+            };
+            out.recipients.push_back(Expected { recipient, limit: limits::USUAL });
+        }
     }
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -250,6 +306,26 @@ impl<R: Receive> Connection<R> {
         Ok(())
     }
 
+    /// Whether a request has to wait for a write, so that it should be sent with [`Connection::share`].
+    pub(crate) fn is_busy(&self) -> bool {
+        self.0.pipeline.is_busy()
+    }
+
+    /// Like [`Connection::send`], but the request may share a command with others that wait to be written.
+    pub(crate) fn share(&self, request: R::Request, recipient: R) -> Result<(), R> {
+        let out = self.0.out();
+        if is_full(&out) {
+            return Err(recipient);
+        }
+        if out.is_closed {
+            drop(out);
+            recipient.receive(Err(self.0.error()));
+        } else {
+            pipeline::put_unpacked(&self.0, out, (request, recipient));
+        }
+        Ok(())
+    }
+
     /// Like [`Connection::send`], but sends the command `first` directly before the request. Discards the answer
     /// to `first`.
     pub(crate) fn send_behind(
@@ -264,6 +340,8 @@ impl<R: Receive> Connection<R> {
             return Err(recipient);
         }
         if !out.is_closed {
+            out.pack();
+            out.in_flight += 1;
             let recipient = Destination::Nobody;
             let limit = limits::USUAL;
             out.recipients.push_back(Expected { recipient, limit });
@@ -277,14 +355,10 @@ impl<R: Receive> Connection<R> {
     /// other requests.
     pub(crate) fn give_up(&self, mut is_needed: impl FnMut(&R) -> bool) {
         let mut out = self.0.out();
-        let is_given_up = |recipient: &&mut Destination<R>| match recipient {
-            Destination::Request(request) => !is_needed(request),
-            _ => false,
-        };
+        out.pack();
         let awaited = out.recipients.iter_mut();
-        let given_up = awaited.map(|awaited| &mut awaited.recipient).filter(is_given_up);
-        let given_up: Vec<_> =
-            given_up.map(|recipient| std::mem::replace(recipient, Destination::Nobody)).collect();
+        let given_up = awaited.flat_map(|awaited| awaited.recipient.give_up(&mut is_needed));
+        let given_up: Vec<_> = given_up.collect();
         drop(out);
         let error = broken(io::ErrorKind::ConnectionAborted.into());
         given_up.into_iter().for_each(|recipient| recipient.receive(Err(error.clone())));
@@ -292,15 +366,13 @@ impl<R: Receive> Connection<R> {
 
     fn put(
         &self,
-        out: MutexGuard<'_, PipelineState<Expected<R>>>,
+        out: MutexGuard<'_, PipelineState<Shared<R>>>,
         packed: &[u8],
         awaited: Expected<R>,
     ) {
         if out.is_closed {
             drop(out);
-            let why = self.0.end.get().map(|end| end.error.clone());
-            let error = why.unwrap_or_else(|| broken(io::ErrorKind::NotConnected.into()));
-            awaited.recipient.receive(Err(error));
+            awaited.recipient.receive(Err(self.0.error()));
             return;
         }
         pipeline::put(&self.0, out, packed, awaited);
@@ -356,8 +428,14 @@ impl<R: Receive> Drop for Connection<R> {
 }
 
 impl<R: Receive> Shared<R> {
-    fn out(&self) -> MutexGuard<'_, PipelineState<Expected<R>>> {
+    fn out(&self) -> MutexGuard<'_, PipelineState<Self>> {
         self.pipeline.lock()
+    }
+
+    /// Why the connection, which must be closed, was closed.
+    fn error(&self) -> RedisError {
+        let why = self.end.get().map(|end| end.error.clone());
+        why.unwrap_or_else(|| broken(io::ErrorKind::NotConnected.into()))
     }
 
     /// Makes the reading task close the connection.
@@ -397,7 +475,11 @@ impl<R: Receive> Shared<R> {
         let Some(mut socket) = socket else { return pending().await };
         loop {
             self.unencrypted.notified().await;
-            let bytes = std::mem::take(&mut self.out().bytes);
+            let bytes = {
+                let mut out = self.out();
+                out.pack();
+                std::mem::take(&mut out.bytes)
+            };
             let written = match socket.write_all(&bytes).await {
                 Ok(()) => socket.flush().await,
                 Err(error) => Err(error),
@@ -469,6 +551,7 @@ impl<R: Receive> Shared<R> {
                 let was_full = is_full(&out);
                 let count = replies.len().min(out.recipients.len());
                 recipients.extend(out.recipients.drain(..count).map(|awaited| awaited.recipient));
+                out.in_flight -= recipients.iter().map(Destination::requests).sum::<usize>();
                 let is_message = self.on_push.get().is_some() && buffer.first() == Some(&b'>');
                 let begins_unasked = !buffer.is_empty() && out.recipients.is_empty() && !is_message;
                 (was_full, replies.len() > count || begins_unasked)
@@ -525,6 +608,7 @@ impl<R: Receive> Shared<R> {
         // `set` fails only if the end is already set, and `close` is called only once.
         let _ = self.end.set(end);
         let mut out = self.out();
+        out.pack();
         out.is_closed = true;
         out.bytes = Vec::new();
         self.room.notify_waiters();
@@ -532,8 +616,8 @@ impl<R: Receive> Shared<R> {
     }
 }
 
-fn is_full<R>(out: &PipelineState<Expected<R>>) -> bool {
-    !out.is_closed && out.recipients.len() >= MAX_IN_FLIGHT
+fn is_full<R: Receive>(out: &PipelineState<Shared<R>>) -> bool {
+    !out.is_closed && out.in_flight >= MAX_IN_FLIGHT
 }
 
 fn broken(error: io::Error) -> RedisError {

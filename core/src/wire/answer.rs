@@ -44,6 +44,16 @@ impl Failure {
         Self::new(NodeOutcome::Refused, &detail.into(), true)
     }
 
+    /// Creates the failure of a request that the node answered with data that no Redis or Valkey server would send.
+    pub(crate) fn nonsense() -> Self {
+        Self { outcome: NodeOutcome::Disconnected, detail: NONSENSE.to_owned(), sent: true }
+    }
+
+    /// Creates the failure of a request for which the node has done nothing, and which was not sent again.
+    pub(crate) fn not_done() -> Self {
+        Self::new(NodeOutcome::Refused, "it was not sent again outside of its batch", true)
+    }
+
     /// Creates the failure of a request on a connection that had been idle. That connection was replaced because no
     /// answer arrived.
     pub(crate) fn silent() -> Self {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// For a request about one lock: the largest number of arguments without the keys, and the largest total size of these
 /// arguments in bytes. Used to allocate commands.
-const MAX_ARGUMENTS: usize = 12;
+const MAX_ARGUMENTS: usize = 8;
 const ARGUMENT_BYTES: usize = 160 + MAX_TOKEN;
 
 /// The approximate number of keys that a server looks at for one page of LIST. One page takes the server about a
@@ -120,10 +120,7 @@ impl Request {
                 cmd.arg(counter_ttl(*ttl));
                 cmd.arg(subject.permit().map(|permit| (permit.base, permit.limit)));
                 if subject.waiter.is_some() {
-                    add_queue_arguments(cmd, subject, *ticket, *turns);
-                    if subject.permit().is_none() {
-                        cmd.arg(microseconds(turns.reserve));
-                    }
+                    cmd.arg(queue_argument(subject, *ticket, *turns));
                 }
             }
             Self::Transfer { subject, ttl, proposal } => {
@@ -142,8 +139,7 @@ impl Request {
                 cmd.arg(subject.permit().map(|permit| permit.base));
             }
             Self::Downgrade { subject, turns } => {
-                cmd.arg(subject.token.as_str());
-                cmd.arg(microseconds(turns.call)).arg(milliseconds(turns.memory));
+                cmd.arg(subject.token.as_str()).arg(queue_argument(subject, None, *turns));
             }
             Self::Raise { subject, ttl, fence } => {
                 cmd.arg(subject.token.as_str()).arg(fence).arg(counter_ttl(*ttl));
@@ -164,12 +160,9 @@ impl Request {
             }
             Self::Release { subject, ticket, turns, keep } => {
                 cmd.arg(subject.token.as_str()).arg(subject.permit().map(|permit| permit.base));
-                add_queue_arguments(cmd, subject, *ticket, *turns);
-                if let Some(ttl) = keep {
-                    if subject.waiter.is_none() {
-                        cmd.arg("").arg("");
-                    }
-                    cmd.arg(milliseconds(*ttl));
+                cmd.arg(queue_argument(subject, *ticket, *turns));
+                if ticket.is_some() || keep.is_some() {
+                    cmd.arg(keep.map_or(0, milliseconds));
                 }
             }
             Self::List { prefix, cursor } => {
@@ -195,7 +188,7 @@ fn by_mode(subject: &Subject, [locks, shared, permits]: [&'static Script; 3]) ->
 }
 
 /// The minimum ttl of a fence counter for a lock of this ttl, in milliseconds.
-fn counter_ttl(ttl: Duration) -> u64 {
+pub(super) fn counter_ttl(ttl: Duration) -> u64 {
     milliseconds(ttl.saturating_add(FENCE_MEMORY))
 }
 
@@ -212,13 +205,12 @@ fn pattern(prefix: &str) -> String {
     pattern + "*"
 }
 
-/// Appends the arguments about the queue: the length of a turn, the ttl of the queue, and the waiter with
-/// its ticket, if there is a waiter.
-fn add_queue_arguments(cmd: &mut Cmd, subject: &Subject, ticket: Option<Ticket>, turns: Turns) {
-    cmd.arg(microseconds(turns.call)).arg(milliseconds(turns.memory));
-    if let Some(waiter) = &subject.waiter {
-        cmd.arg(&**waiter).arg(ticket.map_or_else(String::new, |ticket| ticket.to_string()));
-    }
+/// Returns the argument about the queue: see `scripts/queue.lua`.
+fn queue_argument(subject: &Subject, ticket: Option<Ticket>, turns: Turns) -> String {
+    let (call, memory) = (microseconds(turns.call), milliseconds(turns.memory));
+    let Some(waiter) = &subject.waiter else { return format!("{call} {memory}") };
+    let ticket = ticket.map_or_else(|| "-".to_owned(), |ticket| ticket.to_string());
+    format!("{call} {memory} {} {ticket} {waiter}", microseconds(turns.reserve))
 }
 
 fn add_keys(cmd: &mut Cmd, keys: &[Cow<'_, str>]) {
@@ -227,7 +219,7 @@ fn add_keys(cmd: &mut Cmd, keys: &[Cow<'_, str>]) {
     }
 }
 
-fn invoke(script: &Script, by: By, keys: &[Cow<'_, str>]) -> Cmd {
+pub(super) fn invoke(script: &Script, by: By, keys: &[Cow<'_, str>]) -> Cmd {
     let (name, script) = match by {
         By::Hash => ("EVALSHA", &script.hash),
         By::Source => ("EVAL", &script.source),

@@ -6,9 +6,10 @@
 //!
 //! Reading order: `keys.rs`, `token.rs`, `request.rs`, `reply.rs`, `answer.rs` (a reply or a failure),
 //! `script.rs` with `scripts/`, `commands.rs` and `parse.rs` (requests to servers and their replies),
-//! `limits.rs` (what a node may send), `text.rs` (leases as text).
+//! `batch.rs` (several requests as one command), `limits.rs` (what a node may send), `text.rs` (leases as text).
 
 pub(crate) mod answer;
+pub(crate) mod batch;
 pub(crate) mod commands;
 pub(crate) mod keys;
 pub(crate) mod limits;

@@ -16,6 +16,9 @@ impl Request {
     /// Parses the server's reply to [`Request::command`]; `None` if it is not a valid reply.
     pub(crate) fn understand(&self, value: &Value) -> Option<Reply> {
         match (self, value) {
+            (Self::Acquire { proposal, .. }, Value::Int(clock)) => {
+                proposal_granted(*proposal, *clock)
+            }
             (Self::Acquire { subject, .. }, Value::Array(parts)) => match parts[..] {
                 [
                     Value::Int(0),
@@ -152,6 +155,14 @@ fn free_permits(parts: &[Value], is_permit: bool) -> Option<FreePermits> {
         }
         _ => None,
     }
+}
+
+/// Parses the reply of a node that granted the proposed fence. The node has compared the proposal with its clock, so the
+/// reply is invalid if the two differ by more than the node accepts.
+fn proposal_granted(proposal: u64, clock: i64) -> Option<Reply> {
+    let clock = clock_reading(clock)?;
+    let is_near = clock.abs_diff(proposal) <= microseconds(FENCE_WINDOW);
+    is_near.then_some(Reply::Granted { fence: proposal, clock })
 }
 
 /// Parses a reply to ACQUIRE or TRANSFER that is not a refusal.

@@ -84,7 +84,8 @@ scripts! {
     PERMITS_ACQUIRE = "permits/acquire" [Lock Fence Queue Companion] RARE;
     PERMITS_EXTEND = "permits/extend" [Lock Fence Companion] RARE;
     PERMITS_RELEASE = "permits/release" [Lock Queue Companion] RARE;
-    // `commands.rs` lists the keys of this script.
+    // `commands.rs` and `batch.rs` list the keys of these scripts.
+    BATCH = "batch" [] PRELOADED;
     PERMITS_INSPECT = "permits/inspect" [] RARE;
     RAISE = "raise" [Lock Fence Readers] PRELOADED;
     HEAL = "heal" [Lock Fence FormerReaders] PRELOADED;
@@ -163,8 +164,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static str> {
 
 /// Returns the source, the hash and the parameters of a script that changes nothing if `keys` do not exist. The doctor
 /// runs this script to check permissions.
-pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 6]) {
-    let arguments = ["2", &keys.lock, &keys.queue, "x", "0", "0"];
+pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 5]) {
+    let arguments = ["2", &keys.lock, &keys.queue, "x", "0 0"];
     (&RELEASE.source, &RELEASE.hash, arguments)
 }
 

@@ -4,13 +4,14 @@ use super::FanOut;
 use crate::error::NodeOutcome;
 use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
 use crate::runtime::clock;
-use crate::wire::answer::{Answered, Failure};
+use crate::transport::connection::Receive;
+use crate::wire::answer::{Answered, Failure, vote};
 use crate::wire::keys::Keys;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Request, Subject};
 use futures_util::future::{BoxFuture, FutureExt};
-use quorlock_protocol::Turns;
-use redis::RedisError;
+use quorlock_protocol::{Turns, Vote};
+use redis::{RedisError, Value};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -38,12 +39,20 @@ fn release() -> Request {
     Request::release(&subject(), turns())
 }
 
-/// A connection that does nothing but stay open.
-struct Connection;
+/// A connection that only collects the sinks of requests that are sent again outside of a batch.
+#[derive(Default)]
+struct Connection {
+    alone: Mutex<Vec<ReplySink>>,
+}
 
 impl Route for Connection {
     fn refused(self: Arc<Self>, _: &Arc<Request>, error: &RedisError, _: ReplySink) {
         panic!("no server refuses anything here: {error}");
+    }
+
+    fn send_alone(self: Arc<Self>, _: &Arc<Request>, _: bool, sink: ReplySink) {
+        assert!(sink.mark_sent(Arc::<Self>::clone(&self)));
+        self.alone.lock().unwrap().push(sink);
     }
 }
 
@@ -56,7 +65,7 @@ struct Node {
 
 impl Node {
     fn connected() -> Arc<Self> {
-        Arc::new(Self { connection: Mutex::new(Some(Arc::new(Connection))), ..Self::default() })
+        Arc::new(Self { connection: Mutex::new(Some(Arc::default())), ..Self::default() })
     }
 
     /// Returns the node's connection, which must be open.
@@ -253,5 +262,63 @@ fn request_that_was_given_up_ends_at_once_and_may_be_answered_late() {
         assert!(fan_out.has_late());
         created.answer(Ok(GRANTED));
         assert_eq!(fan_out.late().await.unwrap().1.unwrap(), GRANTED);
+    });
+}
+
+#[test]
+fn replies_to_a_batch_reach_their_requests_and_the_others_are_sent_alone() {
+    run(async {
+        let node = Node::connected();
+        let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 4);
+        let mut sent = |request| {
+            let sink = sink(&mut fan_out, &node, request);
+            assert!(sink.mark_sent(node.open()));
+            sink
+        };
+        let sinks = vec![Some(sent(release())), None, Some(sent(release())), Some(sent(acquire()))];
+        let parts = [0, 1, -1, 1].map(Value::Int).to_vec();
+        ReplySink::receive_shared(sinks, Ok(Value::Array(parts)));
+        let first = fan_out.received().await.unwrap();
+        assert!(first.in_order);
+        assert_eq!(first.answered.unwrap(), Reply::No);
+        assert_eq!(fan_out.received().await.unwrap().answered.unwrap(), GRANTED);
+        let alone = node.open().alone.lock().unwrap().pop().unwrap();
+        alone.receive(Ok(Value::Int(1)));
+        let last = fan_out.received().await.unwrap();
+        assert!(!last.in_order, "a later request may have overtaken it");
+        assert_eq!(last.answered.unwrap(), Reply::Yes);
+    });
+}
+
+#[test]
+fn requests_of_a_refused_batch_are_sent_alone_and_those_of_a_garbled_one_fail() {
+    run(async {
+        for (reply, is_alone) in [(&b"-OOM full\r\n"[..], true), (b"*2\r\n:1\r\n:1\r\n", false)] {
+            let node = Node::connected();
+            let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 1);
+            let sink = sink(&mut fan_out, &node, acquire());
+            assert!(sink.mark_sent(node.open()));
+            let reply = redis::parse_redis_value(reply).unwrap();
+            ReplySink::receive_shared(vec![Some(sink)], Ok(reply));
+            assert_eq!(node.open().alone.lock().unwrap().len(), usize::from(is_alone));
+            if !is_alone {
+                assert!(fan_out.received().await.unwrap().answered.unwrap_err().is_nonsense());
+            }
+        }
+    });
+}
+
+#[test]
+fn acquire_of_a_batch_that_nobody_waits_for_is_not_sent_again() {
+    run(async {
+        let node = Node::connected();
+        let mut fan_out = FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 1);
+        let sink = sink(&mut fan_out, &node, acquire());
+        assert!(sink.mark_sent(node.open()));
+        assert!(fan_out.received().await.unwrap().answered.is_err());
+        ReplySink::receive_shared(vec![Some(sink)], Ok(Value::Array(vec![Value::Int(-1)])));
+        assert!(node.open().alone.lock().unwrap().is_empty());
+        let (_, late) = fan_out.late().await.unwrap();
+        assert_eq!(vote(&late), Vote::Refused, "the node has done nothing");
     });
 }

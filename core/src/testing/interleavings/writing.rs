@@ -2,7 +2,7 @@
 //! once.
 
 use super::check;
-use super::pipeline::{self, Pipeline, Pipelined, together};
+use super::pipeline::{self, Pipeline, PipelineState, Pipelined, together};
 use super::sync::{Condvar, Mutex, lock, wait};
 use loom::thread;
 use std::io;
@@ -16,7 +16,7 @@ const ROOM: usize = 3;
 
 /// A connection whose socket accepts [`ROOM`] bytes until the runtime finds it writable again.
 struct Connection {
-    pipeline: Pipeline<[u8; 2]>,
+    pipeline: Pipeline<Self>,
     socket: Mutex<Socket>,
     due: Mutex<Due>,
     changed: Condvar,
@@ -36,10 +36,18 @@ struct Due {
 }
 
 impl Pipelined for Connection {
-    type Recipient = [u8; 2];
+    /// The messages of a command.
+    type Recipient = Vec<[u8; 2]>;
+    type Unpacked = [u8; 2];
 
-    fn pipeline(&self) -> &Pipeline<[u8; 2]> {
+    fn pipeline(&self) -> &Pipeline<Self> {
         &self.pipeline
+    }
+
+    fn pack(out: &mut PipelineState<Self>) {
+        let messages = std::mem::take(&mut out.unpacked);
+        out.bytes.extend(messages.concat());
+        out.recipients.push_back(messages);
     }
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -79,8 +87,18 @@ impl Connection {
         self.changed.notify_one();
     }
 
+    /// Puts a message by itself.
     fn put(self: &Arc<Self>, message: [u8; 2]) {
-        pipeline::put(self, self.pipeline.lock(), &message, message);
+        pipeline::put(self, self.pipeline.lock(), &message, vec![message]);
+    }
+
+    /// Puts a message that may share a command with others if it has to wait.
+    fn share(self: &Arc<Self>, message: [u8; 2]) {
+        if self.pipeline.is_busy() {
+            pipeline::put_unpacked(self, self.pipeline.lock(), message);
+        } else {
+            self.put(message);
+        }
     }
 
     /// Acts as the runtime: does what is due, until the test is over and nothing is due.
@@ -126,7 +144,9 @@ fn check_writing(puts: fn(&Arc<Connection>)) {
 
         let out = connection.pipeline.lock();
         assert!(out.is_idle() && out.bytes.is_empty(), "bytes are left in the pipeline");
-        let recipients: Vec<_> = out.recipients.iter().copied().collect();
+        assert!(out.unpacked.is_empty(), "a message was not packed");
+        let recipients: Vec<_> = out.recipients.iter().flatten().copied().collect();
+        assert_eq!(out.in_flight, recipients.len());
         assert_eq!(lock(&connection.socket).written, recipients.concat());
         for of in [b'a', b'b'] {
             let own: Vec<_> = recipients.iter().filter(|recipient| recipient[0] == of).collect();
@@ -140,6 +160,20 @@ fn requests_of_two_threads_are_written_in_order() {
     check_writing(|connection| {
         connection.put(*b"b1");
         connection.put(*b"b2");
+    });
+}
+
+#[test]
+fn requests_that_share_commands_are_written_in_order() {
+    check_writing(|connection| {
+        connection.share(*b"b1");
+        connection.put(*b"b2");
+    });
+    check_writing(|connection| {
+        together(|| {
+            connection.put(*b"b1");
+            connection.share(*b"b2");
+        });
     });
 }
 

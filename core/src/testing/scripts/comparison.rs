@@ -4,6 +4,8 @@
 use super::server::{Content, EPOCH, Keyspace, Server, Stored, epoch};
 use crate::memory::entries::NodeMemory;
 use crate::node::subscription::Subscription;
+use crate::wire::batch::{self, Batch, Batchable};
+use crate::wire::commands::By;
 use crate::wire::keys::{KeyMode, Keys};
 use crate::wire::reply::{Elsewhere, Refusal, Reply, StoredLock};
 use crate::wire::request::{Given, Request, Subject};
@@ -33,6 +35,8 @@ pub(super) type Calls = Arc<Mutex<Vec<String>>>;
 
 enum Step {
     Ask(Request),
+    /// Several requests reach the node in batches.
+    Batch(Vec<(Batchable, Request)>),
     /// Time passes.
     Wait(Duration),
     /// A key is deleted by hand.
@@ -48,6 +52,8 @@ struct Steps {
     random: fastrand::Rng,
     /// Whether any of the clients locks in shared mode.
     has_readers: bool,
+    /// Whether some requests reach the node in batches.
+    has_batches: bool,
     /// The approximate time at which the waiters arrived. Each ticket is close to this number.
     arrived: u64,
     subjects: Vec<Arc<Subject>>,
@@ -92,6 +98,7 @@ impl Steps {
                 Step::Take(self.keys(), expires_in)
             }
             23..26 => Step::Count(self.keys(), self.number(wall), self.ttl()),
+            26..36 if self.has_batches => self.batch(wall),
             _ => Step::Ask(self.request(wall)),
         }
     }
@@ -105,6 +112,35 @@ impl Steps {
         self.subjects.push(Arc::clone(&subject));
         let turns = Turns { call: Duration::ZERO, reserve: Duration::ZERO, memory: ttl };
         Step::Ask(Request::Acquire { subject, ttl, proposal, ticket: None, turns })
+    }
+
+    /// Draws ACQUIREs and RELEASEs, most of them for the same few resources.
+    fn batch(&mut self, wall: u64) -> Step {
+        let ttl = self.ttl();
+        let mut batch = Vec::new();
+        for _ in 0..self.random.usize(2..12) {
+            let subject = match self.random.u8(0..4) {
+                0 => self.new_subject(),
+                1 => self.subject(),
+                _ => {
+                    let token = format!("{:040x}", self.subjects.len()).into();
+                    let keys = [self.keys()].into();
+                    let subject = Arc::new(Subject::new(keys, token, None));
+                    self.subjects.push(Arc::clone(&subject));
+                    subject
+                }
+            };
+            let turns = Turns { call: TICK, reserve: TICK, memory: ttl };
+            let request = if self.random.bool() {
+                let (proposal, ticket) = (self.number(wall), subject.waiter.is_some().then_some(8));
+                Request::Acquire { subject, ttl, proposal, ticket, turns }
+            } else {
+                Request::release(&subject, turns)
+            };
+            let batchable = Batchable::new(&Arc::new(request.clone()), false);
+            batch.extend(batchable.map(|batchable| (batchable, request)));
+        }
+        Step::Batch(batch)
     }
 
     fn request(&mut self, wall: u64) -> Request {
@@ -388,6 +424,10 @@ struct Pair {
     server: Server,
     memory: NodeMemory,
     wall: u64,
+    /// How many requests were run in batches.
+    batched: usize,
+    /// How many requests the batches have left out.
+    alone: usize,
 }
 
 impl Pair {
@@ -414,6 +454,7 @@ impl Pair {
                 let expected = (Some(expected), keyspace(&mut self.memory, time));
                 return [(Some(replied), kept), expected];
             }
+            Step::Batch(requests) => self.take_batches(requests.clone()).await,
             Step::Wait(length) => self.set_clock(self.wall + length.as_micros() as u64),
             Step::Delete(key) => {
                 self.server.run(&["DEL", key]).await.unwrap();
@@ -457,11 +498,47 @@ impl Pair {
     }
 }
 
+impl Pair {
+    /// Applies requests in batches on the server and one by one to the in-memory node, which must answer the same.
+    /// Requests that the batches leave out are sent afterwards.
+    async fn take_batches(&mut self, requests: Vec<(Batchable, Request)>) {
+        let mut alone = Vec::new();
+        for batch in Batch::plan(requests) {
+            let command = batch.command(By::Source);
+            let requests = batch.into_recipients();
+            let replies = match requests.len() {
+                1 => vec![None],
+                count => {
+                    let (replied, _) = self.server.execute(command).await;
+                    let replied = replied.expect("the server refuses no batch");
+                    batch::replies(replied, count).expect("a reply for each request")
+                }
+            };
+            for (request, reply) in requests.into_iter().zip(replies) {
+                let Some(reply) = reply else {
+                    alone.push(Step::Ask(request));
+                    continue;
+                };
+                let expected = self.memory.answer(self.time(), &request).map(as_server);
+                let understood = request.understand(&reply);
+                assert_eq!(understood, expected.ok(), "{request:?}: {reply:?}");
+                self.batched += 1;
+            }
+        }
+        for step in alone {
+            let [(replied, _), (expected, _)] = Box::pin(self.take(&step)).await;
+            assert_eq!(replied.map(Result::ok), expected.map(Result::ok));
+            self.alone += 1;
+        }
+    }
+}
+
 async fn compare() {
     let server_calls = Calls::default();
     let memory_calls = Calls::default();
-    let mut pair =
-        Pair { server: Server::start().await, memory: NodeMemory::default(), wall: EPOCH };
+    let server = Server::start().await;
+    let memory = NodeMemory::default();
+    let mut pair = Pair { server, memory, wall: EPOCH, batched: 0, alone: 0 };
     let subscription =
         Subscription::open(&pair.server.endpoint.target, "live", hear(&server_calls), || ());
     let _subscription = subscription.await.expect("the server is up");
@@ -471,6 +548,7 @@ async fn compare() {
         let mut steps = Steps {
             random,
             has_readers: sequence % 2 == 0,
+            has_batches: sequence % 4 == 3,
             arrived: if sequence % 3 == 0 { 0 } else { epoch(sequence) },
             subjects: Vec::new(),
             adopters: Vec::new(),
@@ -491,6 +569,7 @@ async fn compare() {
             let step = steps.next(pair.wall);
             history.push(match &step {
                 Step::Ask(request) => format!("{request:?}"),
+                Step::Batch(requests) => format!("{requests:?}"),
                 Step::Wait(length) => format!("{length:?} pass"),
                 Step::Delete(key) => format!("DEL {key}"),
                 Step::Take(keys, ttl) => format!("{} is taken for {ttl:?}", keys.lock),
@@ -528,6 +607,9 @@ async fn compare() {
         assert!(kinds.get(*expected).is_some_and(|count| *count >= 20), "{expected}: {kinds:#?}");
     }
     assert!(memory_calls.lock().unwrap().len() > 500);
+    let Pair { batched, alone, .. } = pair;
+    println!("{batched} requests in batches, and {alone} that the batches left out");
+    assert!(batched > 1_000 && alone > 1_000);
 }
 
 /// The labels, from [`kind`], that must occur often for the comparison to be meaningful.

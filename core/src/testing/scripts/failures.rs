@@ -2,11 +2,14 @@
 //! because memory is full. After the error, all valid keys and shares must be unchanged, and every key must have a ttl.
 
 use super::server::{Content, EPOCH, Keyspace, Server};
+use crate::wire::batch::{self, Batch, Batchable};
+use crate::wire::commands::By;
 use crate::wire::keys::Keys;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Given, Request, Subject};
 use crate::wire::script;
 use quorlock_protocol::{Healed, Turns};
+use redis::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -390,6 +393,99 @@ fn a_request_that_finds_a_foreign_type_changes_nothing_and_leaves_no_key_for_eve
         refused
     });
     assert!(refused > 200, "only {refused} requests were refused");
+}
+
+/// The requests of a batch: for locks that the client holds, that are free, that others hold, and that it does not hold.
+/// Each request has its own token.
+fn batch() -> (Batch<Request>, Vec<Request>) {
+    let of = |(resource, token)| Arc::new(subject([Keys::new("p-", resource)].into(), token, None));
+    let [a, b, other] = [("a", 1), ("b", 2), ("c", 3)].map(of);
+    let held = [&a, &b, &other].map(|subject| acquire(subject, TTL)).to_vec();
+    let [missing, d, e, c] = [("f", 4), ("d", 5), ("e", 6), ("c", 7)].map(of);
+    let released = [a, b, missing].map(|subject| Request::release(&subject, TURNS));
+    let acquired = [d, e, c].map(|subject| acquire(&subject, TTL));
+    let requests = released.into_iter().chain(acquired).map(|request| {
+        let batchable = Batchable::new(&Arc::new(request.clone()), false);
+        (batchable.unwrap(), request)
+    });
+    let [batch] = Batch::plan(requests.collect()).try_into().ok().unwrap();
+    (batch, held)
+}
+
+/// Runs the batch after `trouble`, as a user who lacks permission for the command `denied`. Whatever the batch has not
+/// done must be unchanged, and whatever it has done must be complete. Returns how many requests were not done.
+async fn check_batch(server: &Server, denied: &str, trouble: &[&[&str]]) -> usize {
+    let (batch, held) = batch();
+    server.run(&["FLUSHALL"]).await.unwrap();
+    for request in &held {
+        server.reply(request).await.unwrap();
+    }
+    for command in trouble {
+        server.run(command).await.unwrap();
+    }
+    let before = server.keyspace().await;
+    let command = batch.command(By::Source);
+    let requests = batch.into_recipients();
+    let replied = server.execute_without(denied, command).await;
+    let after = server.keyspace().await;
+    let replies = match replied {
+        Ok(reply) => batch::replies(reply, requests.len()).expect("a reply for each request"),
+        Err(_) => vec![None; requests.len()],
+    };
+    let what = format!("{trouble:?}, without {denied}: {replies:?}");
+    for (request, reply) in requests.iter().zip(&replies) {
+        let (Request::Acquire { subject, .. } | Request::Release { subject, .. }) = request else {
+            unreachable!("a batch has no other requests")
+        };
+        let Keys { lock, fence, queue, .. } = &subject.keys[0];
+        let token = Content::Text(subject.token.as_str().to_owned());
+        match (request, reply) {
+            (Request::Release { .. }, Some(Value::Int(1))) => {
+                assert_eq!(before[lock].value, token, "{what}");
+                assert!(!after.contains_key(lock), "{what}");
+            }
+            (Request::Acquire { .. }, Some(Value::Int(_))) => {
+                assert!(!before.contains_key(lock), "{what}");
+                let stored = &after[lock];
+                assert!(stored.value == token && stored.expires_in >= Some(TTL), "{what}");
+                assert_eq!(after[fence].value, Content::Text(EPOCH.to_string()), "{what}");
+                assert!(after[fence].expires_in > stored.expires_in, "{what}");
+            }
+            _ => assert_eq!(after.get(lock), before.get(lock), "{what}"),
+        }
+        let is_granted = matches!(request, Request::Acquire { .. }) && reply.is_some();
+        assert!(is_granted || after.get(fence) == before.get(fence), "{what}");
+        assert_eq!(after.get(queue), before.get(queue), "{what}");
+    }
+    replies.iter().filter(|reply| reply.is_none()).count()
+}
+
+#[test]
+fn a_batch_does_each_request_completely_or_not_at_all() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = Server::start().await;
+        assert_eq!(check_batch(&server, "", &[]).await, 1, "one lock is held by another");
+        let mut undone = 0;
+        for denied in COMMANDS {
+            undone += check_batch(&server, denied, &[]).await;
+        }
+        for resource in ["a", "b", "c", "d", "e", "f"] {
+            let Keys { lock, fence, queue, .. } = Keys::new("p-", resource);
+            for (key, command) in
+                [lock, fence, queue].iter().flat_map(|key| FOREIGN.map(|command| (key, command)))
+            {
+                let word =
+                    |word: &&str| if *word == "KEY" { key.clone() } else { (*word).to_owned() };
+                let words: Vec<_> = command.iter().map(word).collect();
+                let words: Vec<_> = words.iter().map(String::as_str).collect();
+                undone += check_batch(&server, "", &[&["DEL", key], &words]).await;
+            }
+        }
+        undone += check_batch(&server, "", &[&["CONFIG", "SET", "maxmemory", "1"]]).await;
+        server.run(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+        assert!(undone > 150, "only {undone} requests were not done");
+    });
 }
 
 #[test]

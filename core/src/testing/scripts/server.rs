@@ -117,12 +117,19 @@ impl Server {
 
     /// Sends a request. Returns the reply or the server's error, and what the server stores afterwards.
     pub(super) async fn ask(&self, request: &Request) -> (Result<Reply, String>, Keyspace) {
+        let (replied, stored) = self.execute(request.command(By::Source)).await;
+        (understood(request, replied), stored)
+    }
+
+    /// Sends the command of a request or of a batch. Returns the reply or the server's error, and what the server
+    /// stores afterwards.
+    pub(super) async fn execute(&self, command: Cmd) -> (Result<Value, String>, Keyspace) {
         let mut dump = redis::cmd("EVAL");
         dump.arg(DUMP).arg(0);
         let [limited, user, replied, back, dumped] =
-            self.all(self.strictly(request, dump, "")).await;
+            self.all(self.strictly(command, dump, "")).await;
         limited.and(user).and(back).expect("the user may do that");
-        (understood(request, replied), keyspace(dumped.unwrap()))
+        (replied, keyspace(dumped.unwrap()))
     }
 
     /// Sends a request, without reading the keys afterwards. Returns the reply or the server's error.
@@ -138,18 +145,26 @@ impl Server {
         denied: &str,
         request: &Request,
     ) -> Result<Reply, String> {
-        let ping = redis::cmd("PING");
-        let [limited, user, replied, back, _] =
-            self.all(self.strictly(request, ping, denied)).await;
-        limited.and(user).and(back).expect("the user may do that");
-        understood(request, replied)
+        understood(request, self.execute_without(denied, request.command(By::Source)).await)
     }
 
-    /// Returns commands that send the request as a restricted user, and then send another command as the default user.
-    /// The restricted user has access only to the keys that the request declares, and lacks permission for the command
+    /// Sends a command as [`Server::reply_without`] does.
+    pub(super) async fn execute_without(
+        &self,
+        denied: &str,
+        command: Cmd,
+    ) -> Result<Value, String> {
+        let ping = redis::cmd("PING");
+        let [limited, user, replied, back, _] =
+            self.all(self.strictly(command, ping, denied)).await;
+        limited.and(user).and(back).expect("the user may do that");
+        replied
+    }
+
+    /// Returns commands that send `command` as a restricted user, and then send another command as the default user.
+    /// The restricted user has access only to the keys that `command` declares, and lacks permission for the command
     /// `denied`.
-    fn strictly(&self, request: &Request, then: Cmd, denied: &str) -> [Cmd; 5] {
-        let command = request.command(By::Source);
+    fn strictly(&self, command: Cmd, then: Cmd, denied: &str) -> [Cmd; 5] {
         let mut limit = redis::cmd("ACL");
         limit.arg(&["SETUSER", "strict", "reset", "on", "nopass", "&*", "+@all"][..]);
         if !denied.is_empty() {

@@ -9,8 +9,10 @@ use crate::error::NodeOutcome;
 use crate::transport::handshake::ServerInfo;
 use crate::transport::simulated::{self, CONNECT, OnAnswer, OnMessage, Use};
 use crate::wire::answer::{Answered, Failure};
+use crate::wire::batch::{Batch, Batchable};
 use crate::wire::request::{Request, Subject};
 use futures_util::future::{BoxFuture, FutureExt};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -32,7 +34,7 @@ struct Message {
 }
 
 enum Body {
-    Ask(Request, oneshot::Sender<Answered>),
+    Ask(Arc<Request>, oneshot::Sender<Answered>),
     Look(oneshot::Sender<ServerInfo>),
     Listen(String, Hear, Weak<()>, oneshot::Sender<()>),
 }
@@ -127,18 +129,70 @@ async fn open(direction: &watch::Sender<bool>) {
     let _ = direction.subscribe().wait_for(|is_open| *is_open).await;
 }
 
+impl Message {
+    /// The message as a part of a batch; `None` if it must be delivered by itself.
+    fn batchable(&self) -> Option<Batchable> {
+        if let Body::Ask(request, _) = &self.body { Batchable::new(request, false) } else { None }
+    }
+}
+
+/// The messages on their way to a node. Requests that wait may become batches, as on a connection to a server.
+struct Batches {
+    messages: mpsc::UnboundedReceiver<Message>,
+    /// The next batches, whose messages were taken out of `messages`.
+    planned: VecDeque<Vec<Message>>,
+    world: Arc<World>,
+}
+
+impl Batches {
+    /// Returns the messages that reach the node next, with nothing between them. Returns `None` when no message will
+    /// follow.
+    async fn next(&mut self) -> Option<Vec<Message>> {
+        if let Some(batch) = self.planned.pop_front() {
+            return Some(batch);
+        }
+        let mut waiting = Vec::new();
+        let mut single = None;
+        let mut next = self.messages.recv().await;
+        while let Some(message) = next {
+            let Some(batchable) = message.batchable() else {
+                single = Some(vec![message]);
+                break;
+            };
+            waiting.push((batchable, (waiting.len(), message)));
+            let is_written = self.world.chance(25);
+            next = if is_written { None } else { self.messages.try_recv().ok() };
+        }
+        for batch in Batch::plan(waiting) {
+            let batch = batch.into_recipients();
+            if batch.len() > 1 {
+                self.world.count("batches");
+            }
+            if !batch.is_sorted_by_key(|(number, _)| *number) {
+                self.world.count("batches with a RELEASE that went first");
+            }
+            self.planned.push_back(batch.into_iter().map(|(_, message)| message).collect());
+        }
+        self.planned.extend(single);
+        self.planned.pop_front()
+    }
+}
+
 /// Delivers the messages of one connection to the node, in order.
 async fn serve(
     node: Arc<Node>,
     link: Arc<Link>,
     shared: Arc<Shared>,
     world: Arc<World>,
-    mut messages: mpsc::UnboundedReceiver<Message>,
+    messages: mpsc::UnboundedReceiver<Message>,
     down: mpsc::UnboundedSender<Reply>,
 ) {
     let started = node.started();
-    while let Some(Message { due, body }) = messages.recv().await {
-        sleep_until(due).await;
+    let mut batches = Batches { messages, planned: VecDeque::new(), world: Arc::clone(&world) };
+    while let Some(batch) = batches.next().await {
+        for Message { due, .. } in &batch {
+            sleep_until(*due).await;
+        }
         open(&link.up).await;
         node.runs().await;
         if !node.is_up() || node.started() != started || shared.is_lost.load(Ordering::Relaxed) {
@@ -148,44 +202,47 @@ async fn serve(
             return;
         }
         let is_late = shared.broken.is_cancelled();
-        let deliver: Box<dyn FnOnce() + Send> = match body {
-            Body::Ask(request, reply) => {
-                if is_late {
-                    world.came_late(&request);
+        for Message { body, .. } in batch {
+            let deliver: Box<dyn FnOnce() + Send> = match body {
+                Body::Ask(request, reply) => {
+                    if is_late {
+                        world.came_late(&request);
+                    }
+                    let before = world.is_recorded().then(|| applied::stored(&node, &request));
+                    let answered = node.answer(&request);
+                    // An EXTEND or RAISE is recorded even if it changes nothing.
+                    let counts = matches!(*request, Request::Extend(_) | Request::Raise { .. });
+                    if before
+                        .is_some_and(|before| counts || before != applied::stored(&node, &request))
+                    {
+                        world.record(|| applied::applied(&node, &request, &answered));
+                    }
+                    world.trace(|| trace(&node, &world, &request, &answered, is_late));
+                    Box::new(move || drop(reply.send(answered)))
                 }
-                let before = world.is_recorded().then(|| applied::stored(&node, &request));
-                let answered = node.answer(&request);
-                // An EXTEND or RAISE is recorded even if it changes nothing.
-                let counts = matches!(request, Request::Extend(_) | Request::Raise { .. });
-                if before.is_some_and(|before| counts || before != applied::stored(&node, &request))
-                {
-                    world.record(|| applied::applied(&node, &request, &answered));
+                Body::Look(reply) => {
+                    let info = node.server_info();
+                    Box::new(move || drop(reply.send(info)))
                 }
-                world.trace(|| trace(&node, &world, &request, &answered, is_late));
-                Box::new(move || drop(reply.send(answered)))
-            }
-            Body::Look(reply) => {
-                let info = node.server_info();
-                Box::new(move || drop(reply.send(info)))
-            }
-            Body::Listen(channel, hear, alive, reply) => {
-                let calls = Calls {
-                    hear,
-                    alive,
-                    link: Arc::clone(&link),
-                    shared: Arc::clone(&shared),
-                    world: Arc::clone(&world),
-                    down: down.clone(),
-                };
-                node.listen(&channel, Box::new(move |message| calls.send(message)));
-                Box::new(move || {
-                    let _ = reply.send(());
-                })
-            }
-        };
-        let due = Instant::now() + Duration::from_millis(world.random(link.delay()));
-        // An error means that the client no longer waits for replies.
-        let _ = down.send(Reply { due, deliver });
+                Body::Listen(channel, hear, alive, reply) => {
+                    let calls = Calls {
+                        hear,
+                        alive,
+                        link: Arc::clone(&link),
+                        shared: Arc::clone(&shared),
+                        world: Arc::clone(&world),
+                        down: down.clone(),
+                    };
+                    node.listen(&channel, Box::new(move |message| calls.send(message)));
+                    Box::new(move || {
+                        let _ = reply.send(());
+                    })
+                }
+            };
+            let due = Instant::now() + Duration::from_millis(world.random(link.delay()));
+            // An error means that the client no longer waits for replies.
+            let _ = down.send(Reply { due, deliver });
+        }
     }
 }
 
@@ -280,7 +337,7 @@ impl simulated::Connection for Connection {
             process.world.evidence.raised(process.world.elapsed(), &process.name);
         }
         let (reply, answered) = oneshot::channel();
-        self.send(Body::Ask(request.clone(), reply));
+        self.send(Body::Ask(Arc::new(request.clone()), reply));
         let Some(process) = self.process.upgrade() else { return };
         let shared = Arc::clone(&self.shared);
         drop(process.spawn(async move {

@@ -1,4 +1,5 @@
 -- ACQUIRE: locks all resources for a token, or none. Returns one of:
+--   time                                 granted; the fence is the proposed fence
 --   {1, fence, time}                     granted
 --   {2, 0}                               the token already holds a resource
 --   {0, expires_in, time, rank, holder}  refused
@@ -9,10 +10,8 @@
 -- cut to one byte more than the longest token.
 --
 -- KEYS: for each resource the lock key, the fence key and the queue.
--- ARGV: the token, the ttl of the lock, the proposed fence, and the minimum ttl of the fence key. For a
--- round of a waiter also: the length of a notified waiter's turn (microseconds; see queue.lua), the ttl of
--- the queue, the waiter, its ticket ('' if the waiter does not join the queue), and for how long a
--- notified waiter keeps its turn if another resource is held (microseconds). All ttls are in milliseconds.
+-- ARGV: the token, the ttl of the lock, the proposed fence, and the minimum ttl of the fence key. For a round of a
+-- waiter also the argument about the queue (see queue.lua). All ttls are in milliseconds.
 
 --- fence.lua
 -- Fast path: one resource, no waiters. If the fence equals the proposal, the text of the proposal is
@@ -20,13 +19,12 @@
 if #KEYS == 3 and not is_queued and redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[2], text, 'PX', memory)
-  return {1, fence, now}
+  return is_near and fence == proposal and now or {1, fence, now}
 end
 
+local queue_argument = ARGV[5]
 --- queue.lua
 
-local turn, kept, waiter = tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local ticket, reserve = tonumber(ARGV[8]), tonumber(ARGV[9])
 local longest, is_own, is_notified, is_held = 0, false, {}, {}
 local holder, longest_held = '', 0
 for i = 1, #KEYS, 3 do
@@ -70,14 +68,14 @@ if ticket then
   for i = 1, #KEYS, 3 do
     local lock, queue = KEYS[i], KEYS[i + 2]
     if not is_notified[i] or is_held[i] then
-      put(queue, ticket, waiter, kept)
+      put(queue, ticket, waiter)
     elseif reserve > 0 then
-      put(queue, -(now + reserve), waiter, kept)
+      put(queue, -(now + reserve), waiter)
     else
       -- This waiter cannot use its turn while another resource is held, so the next waiter gets a
       -- turn. This waiter rejoins the queue when it tries again.
       redis.pcall('ZREM', queue, waiter)
-      notify_next(lock, queue, false, turn, kept)
+      notify_next(lock, queue, false)
     end
     local before = redis.pcall('ZRANK', queue, waiter)
     if type(before) == 'number' then rank = math.max(rank, before) end

@@ -9,10 +9,19 @@
 -- A queue only speeds things up: if the queue is lost or invalid, or if its commands are not permitted, waiters still
 -- retry on their own. So queue commands use pcall, and their errors never end the script. A script must read the clock
 -- (`now`) before it inserts this file.
+--
+-- A script gets all values about the queue as one argument, because each argument costs a server time: the length of a
+-- turn (microseconds) and the ttl of the queue (milliseconds). For a round of a waiter also: for how long a notified
+-- waiter keeps its turn if another resource is held (microseconds), its ticket ('-' if the waiter does not join the
+-- queue), and the waiter. A script must set `queue_argument` to this argument, or to nil, before it inserts this file.
 
--- Adds a waiter to the queue, or changes its score. `kept`: the ttl of the queue in milliseconds. Each call renews this
--- ttl.
-local function put(queue, score, waiter, kept)
+local turn, kept, reserve, ticket, waiter =
+  string.match(queue_argument or '', '^(%d+) (%d+) ?(%d*) ?(%S*) ?(.*)$')
+turn, reserve, ticket = tonumber(turn), tonumber(reserve), tonumber(ticket)
+if waiter == '' then waiter = nil end
+
+-- Adds a waiter to the queue, or changes its score. Each call renews the ttl of the queue.
+local function put(queue, score, waiter)
   local added = redis.pcall('ZADD', queue, string.format('%.0f', score), waiter)
   -- If ZADD fails, the key may have a value of another type. Such a key must not be made to expire.
   if type(added) == 'number' and type(redis.pcall('PEXPIRE', queue, kept)) ~= 'number' then
@@ -80,7 +89,7 @@ local function writer_waits(queue, ticket)
 end
 
 -- Notifies the readers that wait behind `first`, up to the first writer. `first` has just been notified.
-local function notify_readers(lock, queue, first, is_new, turn, kept)
+local function notify_readers(lock, queue, first, is_new)
   local all = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do
     local waiter, score = all[i], tonumber(all[i + 1])
@@ -94,7 +103,7 @@ local function notify_readers(lock, queue, first, is_new, turn, kept)
         local listeners = notify(waiter, lock)
         if not listeners then return end
         if listeners > 0 then
-          put(queue, -(now + turn), waiter, kept)
+          put(queue, -(now + turn), waiter)
         else
           redis.pcall('ZREM', queue, waiter)
         end
@@ -104,9 +113,8 @@ local function notify_readers(lock, queue, first, is_new, turn, kept)
 end
 
 -- Notifies the first waiter that listens. Does nothing while a notified waiter has its turn, unless the
--- resource has just become free (`is_new`). Removes waiters that do not listen. `turn`: the length of the
--- new turn, in microseconds.
-local function notify_next(lock, queue, is_new, turn, kept)
+-- resource has just become free (`is_new`). Removes waiters that do not listen.
+local function notify_next(lock, queue, is_new)
   for _ = 1, MOST_GONE do
     local first = redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local waiter, score = first[1], tonumber(first[2])
@@ -120,8 +128,8 @@ local function notify_next(lock, queue, is_new, turn, kept)
       if not listeners then return end
     end
     if listeners > 0 then
-      put(queue, -(now + turn), waiter, kept)
-      if reads(waiter) then notify_readers(lock, queue, waiter, is_new, turn, kept) end
+      put(queue, -(now + turn), waiter)
+      if reads(waiter) then notify_readers(lock, queue, waiter, is_new) end
       return
     end
     redis.pcall('ZREM', queue, waiter)
@@ -129,9 +137,9 @@ local function notify_next(lock, queue, is_new, turn, kept)
 end
 
 -- Notifies the readers at the head of the queue, if readers hold the resource.
-local function invite_readers(lock, queue, turn, kept)
+local function invite_readers(lock, queue)
   local first = redis.pcall('ZRANGE', queue, 0, 0)
   if reads(first[1]) and redis.pcall('GET', lock) == MARKER then
-    notify_next(lock, queue, false, turn, kept)
+    notify_next(lock, queue, false)
   end
 end

@@ -2,23 +2,20 @@
 -- waiter for each resource that is free now. Returns 1 if the token held all resources; else 0.
 --
 -- KEYS: for each resource the lock key and the queue.
--- ARGV: the token, the length of a notified waiter's turn (microseconds; see queue.lua), and the ttl of the queue
--- (milliseconds). For a round of a waiter also: the waiter, and its ticket ('' if the waiter does not wait any more).
--- To keep the lock keys, one more argument follows the waiter and the ticket (both may be ''): for how long to keep the
--- lock keys (milliseconds).
+-- ARGV: the token, and the argument about the queue (see queue.lua). If the waiter joins the queue or the lock keys are
+-- to be kept, also: for how long to keep the lock keys (milliseconds; '0' to delete them).
 
 -- Fast path: one resource, no waiters.
-if #KEYS == 2 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1 then
+if #KEYS == 2 and not ARGV[3] and redis.pcall('EXISTS', KEYS[2]) ~= 1 then
   if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
   redis.call('DEL', KEYS[1])
   return 1
 end
 
+local token, queue_argument, keep, done = ARGV[1], ARGV[2], ARGV[3] ~= '0' and ARGV[3], 1
 --- clock.lua
 --- queue.lua
 
-local token, turn, kept, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local ticket, keep, done = tonumber(ARGV[5]), ARGV[6], 1
 for i = 1, #KEYS, 2 do
   local lock, queue = KEYS[i], KEYS[i + 1]
   local is_held = redis.pcall('GET', lock) == token
@@ -30,15 +27,15 @@ for i = 1, #KEYS, 2 do
     redis.call('DEL', lock)
   end
   if ticket then
-    put(queue, ticket, waiter, kept)
+    put(queue, ticket, waiter)
   elseif waiter then
     redis.pcall('ZREM', queue, waiter)
   end
   local first = redis.pcall('ZRANGE', queue, 0, 0)
   if first[1] and (is_held and not keep or redis.pcall('EXISTS', lock) == 0) then
-    notify_next(lock, queue, is_held, turn, kept)
+    notify_next(lock, queue, is_held)
   elseif reads(first[1]) then
-    invite_readers(lock, queue, turn, kept)
+    invite_readers(lock, queue)
   end
 end
 return done

@@ -1,4 +1,5 @@
 -- ACQUIRE of permits of a semaphore: locks all slots for a token, or none. Returns one of:
+--   time                                                granted; the fence is the proposed fence
 --   {1, fence, time}                                    granted
 --   {2, 0}                                              the token already holds a slot
 --   {0, expires_in, time, rank, holder, free, known}    refused
@@ -11,9 +12,8 @@
 -- KEYS: for each permit the lock key, the fence key, the queue, and the index (see permits.lua). The queue
 -- and the index are the same for all permits.
 -- ARGV: the token, the ttl of the lock, the proposed fence, the minimum ttl of the fence key, the common
--- beginning of all lock keys, and the limit of the client. For a round of a waiter also: the length of a
--- notified waiter's turn (microseconds), the ttl of the queue, the waiter, and its ticket ('' if the waiter
--- does not join). All ttls are in milliseconds.
+-- beginning of all lock keys, and the limit of the client. For a round of a waiter also the argument about the
+-- queue (see ../queue.lua). All ttls are in milliseconds.
 
 --- fence.lua
 local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
@@ -40,7 +40,7 @@ end
 
 local function granted()
   if has_index then keep_index(index, memory) end
-  return {1, fence, now}
+  return is_near and fence == proposal and now or {1, fence, now}
 end
 
 -- Fast path: one permit, no waiters.
@@ -50,6 +50,7 @@ if is_granted then
   if not is_new then return granted() end
 end
 
+local queue_argument = ARGV[7]
 --- queue.lua
 --- permits.lua
 local function learn_taken()
@@ -61,7 +62,6 @@ if is_granted then
   return granted()
 end
 
-local turn, kept, waiter, ticket = tonumber(ARGV[7]), ARGV[8], ARGV[9], tonumber(ARGV[10])
 local wanted, has_turn, is_free, is_own, holder, longest_held = #KEYS / 4, end_of_turn(waiter), true, false, '', 0
 local held = {}
 for i = 1, #KEYS, 4 do
@@ -98,7 +98,7 @@ if is_free then
   if is_new then learn_taken() end
   if waiter then redis.pcall('ZREM', queue, waiter) end
   -- If the waiter locked other slots than those offered to it, the offered slots are free again.
-  if has_turn and take_back(has_turn) then notify_waiters(turn) end
+  if has_turn and take_back(has_turn) then notify_waiters() end
   return granted()
 end
 
@@ -110,8 +110,8 @@ if has_turn then
 end
 local expires_in, offered, rank = free_in(reserved + wanted, limit), {}, -1
 if ticket then
-  put(queue, ticket, waiter, kept)
-  if free ~= 0 or known > limit then offered = notify_waiters(turn, waiter) end
+  put(queue, ticket, waiter)
+  if free ~= 0 or known > limit then offered = notify_waiters(waiter) end
   local before = redis.pcall('ZRANK', queue, waiter)
   if type(before) == 'number' then rank = before end
 elseif free and reserved + wanted <= free then

@@ -175,11 +175,11 @@ local function reserved_before(waiter, ticket, free)
   return reserved
 end
 
--- Offers free slots to waiters in the order of the queue. `turn`: the length of their turns, in microseconds. `own`:
--- the waiter whose request runs this script. This waiter gets its offer in the reply, not in a message. Returns the
--- offer to `own`, and some slots that no waiter needs. Stops at the first waiter for which too few slots are free, so
--- that no other waiter overtakes that waiter. If that waiter is silent (see `is_silent`), removes it and goes on.
-local function notify_waiters(turn, own)
+-- Offers free slots to waiters in the order of the queue. `own`: the waiter whose request runs this script. This waiter
+-- gets its offer in the reply, not in a message. Returns the offer to `own`, and some slots that no waiter needs. Stops
+-- at the first waiter for which too few slots are free, so that no other waiter overtakes that waiter. If that waiter
+-- is silent (see `is_silent`), removes it and goes on.
+local function notify_waiters(own)
   local free, used, gone, notified, offer = redis.pcall('ZRANGEBYSCORE', index, '0', '0'), 0, 0, 0, {}
   if not free[1] then return offer end
   for _, name in ipairs(waiting(#free + MOST_GONE)) do

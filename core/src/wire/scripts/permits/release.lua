@@ -2,15 +2,14 @@
 -- waiters that can have the free slots. Returns 1 if the token held all slots; else 0.
 --
 -- KEYS: for each permit the lock key, the queue, and the index (see permits.lua).
--- ARGV: the token, the common beginning of all lock keys, the length of a notified waiter's turn (microseconds), and
--- the ttl of the queue (milliseconds). For a round of a waiter also: the waiter, and its ticket ('' if the waiter does
--- not wait any more). To keep the lock keys, one more argument follows the waiter and the ticket (both may be ''): for
--- how long to keep the lock keys (milliseconds).
+-- ARGV: the token, the common beginning of all lock keys, and the argument about the queue (see ../queue.lua). If the
+-- waiter joins the queue or the lock keys are to be kept, also: for how long to keep the lock keys (milliseconds; '0'
+-- to delete them).
 
 local token, base, queue, index = ARGV[1], ARGV[2], KEYS[2], KEYS[3]
 
 -- Fast path: one permit, no waiters.
-if #KEYS == 3 and not ARGV[5] and redis.pcall('EXISTS', queue) ~= 1 then
+if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', queue) ~= 1 then
   if redis.pcall('GET', KEYS[1]) ~= token then return 0 end
   redis.call('DEL', KEYS[1])
   redis.pcall('ZADD', index, 'XX', '0', string.sub(KEYS[1], #base + 1))
@@ -20,10 +19,10 @@ end
 --- clock.lua
 local is_queued = true
 --- index.lua
+local queue_argument = ARGV[3]
 --- queue.lua
 --- permits.lua
-local turn, kept, waiter = tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local ticket, keep, done, has_turn = tonumber(ARGV[6]), tonumber(ARGV[7]), 1, end_of_turn(waiter)
+local keep, done, has_turn = ARGV[4] ~= '0' and tonumber(ARGV[4]), 1, end_of_turn(waiter)
 for i = 1, #KEYS, 3 do
   if redis.pcall('GET', KEYS[i]) ~= token then
     done = 0
@@ -36,12 +35,12 @@ for i = 1, #KEYS, 3 do
   end
 end
 if ticket then
-  put(queue, ticket, waiter, kept)
+  put(queue, ticket, waiter)
 elseif waiter then
   redis.pcall('ZREM', queue, waiter)
 end
 free_passed()
 -- The waiter does not use its turn, so the slots that were offered to it are free again.
 if has_turn then take_back(has_turn) end
-notify_waiters(turn)
+notify_waiters()
 return done

@@ -63,7 +63,7 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
     redis.call('SET', KEYS[2], text, 'PX', memory)
     is_granted = true
   end
-  if is_granted then return {1, fence, now} end
+  if is_granted then return is_near and fence == proposal and now or {1, fence, now} end
 end
 
 --- readers.lua
@@ -117,10 +117,9 @@ end
 
 if is_free and not is_queued then return lock_all() or {1, fence, now} end
 
+local queue_argument = ARGV[5]
 --- queue.lua
 
-local turn, kept, waiter = tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local ticket, reserve = tonumber(ARGV[8]), tonumber(ARGV[9])
 local longest, is_notified = longest_held, {}
 local function name(i) return waiter and KEYS[i + 3] ~= KEYS[i] and reader_name(waiter) or waiter end
 for i = 1, #KEYS, 4 do
@@ -153,7 +152,7 @@ if longest == 0 then
   for i = 1, #KEYS, 4 do
     local lock, queue = KEYS[i], KEYS[i + 2]
     if waiter then redis.pcall('ZREM', queue, name(i)) end
-    if waiter and KEYS[i + 3] ~= lock then invite_readers(lock, queue, turn, kept) end
+    if waiter and KEYS[i + 3] ~= lock then invite_readers(lock, queue) end
   end
   return {1, fence, now}
 end
@@ -163,16 +162,16 @@ if ticket then
   for i = 1, #KEYS, 4 do
     local lock, queue, own = KEYS[i], KEYS[i + 2], name(i)
     if not is_notified[i] or held[i] then
-      put(queue, ticket, own, kept)
+      put(queue, ticket, own)
     elseif reserve > 0 then
-      put(queue, -(now + reserve), own, kept)
+      put(queue, -(now + reserve), own)
     else
       -- The next waiters get the turn: see ../acquire.lua.
       redis.pcall('ZREM', queue, own)
       if is_read[i] then
-        invite_readers(lock, queue, turn, kept)
+        invite_readers(lock, queue)
       else
-        notify_next(lock, queue, false, turn, kept)
+        notify_next(lock, queue, false)
       end
     end
     local before = redis.pcall('ZRANK', queue, own)

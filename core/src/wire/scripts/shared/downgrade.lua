@@ -2,13 +2,13 @@
 -- key. Notifies the readers at the head of the queue. Returns 1 if the token is now a reader of all resources; else 0.
 --
 -- KEYS: for each resource the lock key, the queue, and the readers (see readers.lua).
--- ARGV: the token, the length of a notified waiter's turn (microseconds; see ../queue.lua), and the
--- ttl of the queue (milliseconds).
+-- ARGV: the token, and the argument about the queue (see ../queue.lua).
 
 --- pttl.lua
 --- clock.lua
 --- readers.lua
 --- tries.lua
+local queue_argument = ARGV[2]
 --- queue.lua
 
 for i = 1, #KEYS, 3 do
@@ -25,7 +25,7 @@ for i = 1, #KEYS, 3 do
   end
   -- Notifies the readers even if an earlier EXTEND has already made the token a reader, because EXTEND notifies nobody.
   if share(lock, readers, ARGV[1]) then
-    invite_readers(lock, queue, tonumber(ARGV[2]), ARGV[3])
+    invite_readers(lock, queue)
   else
     done = 0
   end

@@ -4,7 +4,7 @@
 -- ARGV: as in ../release.lua.
 
 -- Fast path: one resource, no waiters.
-if #KEYS == 3 and not ARGV[4] and redis.pcall('EXISTS', KEYS[2]) ~= 1
+if #KEYS == 3 and not ARGV[3] and redis.pcall('EXISTS', KEYS[2]) ~= 1
   and redis.pcall('GET', KEYS[1]) == MARKER then
   local lock, readers = KEYS[1], KEYS[3]
   local later = redis.pcall('ZREVRANK', readers, ARGV[1])
@@ -29,10 +29,10 @@ end
 --- clock.lua
 --- readers.lua
 --- tries.lua
+local queue_argument = ARGV[2]
 --- queue.lua
 
-local token, turn, kept, waiter = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local ticket, keep, done = tonumber(ARGV[5]), tonumber(ARGV[6]), 1
+local token, keep, done = ARGV[1], ARGV[3] ~= '0' and tonumber(ARGV[3]), 1
 for i = 1, #KEYS, 3 do
   local lock, readers = KEYS[i], KEYS[i + 2]
   local has = redis.pcall('GET', lock)
@@ -64,15 +64,15 @@ for i = 1, #KEYS, 3 do
   if not is_held then done = 0 end
   local own = waiter and readers ~= lock and reader_name(waiter) or waiter
   if ticket then
-    put(queue, ticket, own, kept)
+    put(queue, ticket, own)
   elseif waiter then
     redis.pcall('ZREM', queue, own)
   end
   if redis.pcall('EXISTS', queue) == 1 then
     if redis.pcall('EXISTS', lock) == 0 then
-      notify_next(lock, queue, is_held, turn, kept)
+      notify_next(lock, queue, is_held)
     else
-      invite_readers(lock, queue, turn, kept)
+      invite_readers(lock, queue)
     end
   end
 end
