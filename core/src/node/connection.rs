@@ -14,16 +14,17 @@ use crate::transport::handshake::{
 use crate::transport::login::located;
 use crate::transport::sentinel::Master;
 #[cfg(test)]
-use crate::transport::simulated::{self, Use};
+use crate::transport::simulated::{self, OnAnswer, Use};
 use crate::wire::answer::Failure;
 use crate::wire::batch::{self, Batchable};
 use crate::wire::commands::By;
 use crate::wire::request::Request;
 use crate::wire::script;
 use futures_util::future::FutureExt;
-use redis::RedisError;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ pub(crate) enum NodeConnection {
     Redis(Box<Redis>),
     Memory(MemoryConnection),
     #[cfg(test)]
-    Simulated(Box<dyn crate::transport::simulated::Connection>),
+    Simulated(Arc<dyn simulated::Connection>),
 }
 
 /// A connection to a server.
@@ -41,6 +42,8 @@ pub(crate) struct Redis {
     server: Arc<Server>,
     /// `Some` if the server was found through sentinels.
     named: Option<Named>,
+    /// Whether the server has refused a batch. Further batches would only delay their requests.
+    refuses_batches: AtomicBool,
 }
 
 struct Named {
@@ -71,7 +74,7 @@ impl NodeConnection {
                     connection.map_err(|error| introduction_failure(&error, server))?;
                 connection.on_broken(on_broken);
                 let server = Arc::clone(server);
-                Ok(Self::Redis(Box::new(Redis { connection, server, named: None })))
+                Ok(Self::Redis(Box::new(Redis::new(connection, server, None))))
             }
             // A cluster has no connection: each of its masters is a node with its own connection.
             Target::Cluster(_) => Err(Failure::unreachable("a cluster has several servers")),
@@ -79,7 +82,7 @@ impl NodeConnection {
                 let Master { connection, server, age } = sentinels.open().boxed().await?;
                 connection.on_broken(on_broken);
                 let named = Some(Named { by: Arc::clone(sentinels), age });
-                Ok(Self::Redis(Box::new(Redis { connection, server, named })))
+                Ok(Self::Redis(Box::new(Redis::new(connection, server, named))))
             }
         }
     }
@@ -179,17 +182,19 @@ impl NodeConnection {
         }
     }
 
-    /// Sends a request. Returns the sink if the connection has no room for the request now.
+    /// Sends a request. If the request has to wait for others, and `may_batch` is `true`, the request may become part of a
+    /// batch. Returns the sink if the connection has no room for the request now.
     pub(crate) fn send(
         &self,
         packed_request: &PackedRequest,
+        may_batch: bool,
         sink: ReplySink,
     ) -> Result<(), ReplySink> {
         match self {
             Self::Redis(redis) => {
-                let batchable = redis.connection.is_busy().then(|| redis.batchable(packed_request));
-                match batchable.flatten() {
-                    Some(request) => redis.connection.share(request, sink),
+                let may_batch = may_batch && redis.connection.is_busy();
+                match may_batch.then(|| redis.batchable(&packed_request.request)).flatten() {
+                    Some(request) => redis.connection.send_batchable(request, sink),
                     None => redis.send(packed_request, sink),
                 }
             }
@@ -199,7 +204,19 @@ impl NodeConnection {
             }
             #[cfg(test)]
             Self::Simulated(connection) => {
-                connection.ask(&packed_request.request, Box::new(|answered| sink.take(answered)));
+                let request = Arc::clone(&packed_request.request);
+                let weak = Arc::downgrade(connection);
+                let on_answer: OnAnswer = Box::new(move |answered| {
+                    let Some(answered) = answered else {
+                        let is_unasked = sink.send_alone(&request, None).is_some();
+                        if let (true, Some(connection)) = (is_unasked, weak.upgrade()) {
+                            connection.ask(&request.again(), false, Box::new(drop));
+                        }
+                        return;
+                    };
+                    sink.take(answered);
+                });
+                connection.ask(&packed_request.request, may_batch, on_answer);
                 Ok(())
             }
         }
@@ -214,21 +231,34 @@ impl NodeConnection {
         redis.connection.send_behind(&asking, &packed, request.limit(), sink)
     }
 
-    /// Sends a request again, outside of a batch. If the server does not know the script of batches, also sends that
-    /// script. Returns the sink if the connection has no room for the request now, or is not to a Redis server.
+    /// Sends a request alone after a batch did nothing for it. `refusal`: the server's error if the server refused the
+    /// whole batch. Returns the sink if the connection has no room for the request now.
     pub(crate) fn send_alone(
         &self,
         request: &Arc<Request>,
-        is_unknown: bool,
+        refusal: Option<RedisError>,
         sink: ReplySink,
     ) -> Result<(), ReplySink> {
-        let Self::Redis(redis) = self else { return Err(sink) };
         let packed_request = PackedRequest::from(Arc::clone(request));
-        if !is_unknown {
-            return redis.send(&packed_request, sink);
+        let Self::Redis(redis) = self else { return self.send(&packed_request, false, sink) };
+        match refusal.map(|error| error.kind()) {
+            // Also send the batch script, so that the server knows it for the next batch.
+            Some(ErrorKind::Server(ServerErrorKind::NoScript)) => {
+                let first = batch::load(request).get_packed_command();
+                let packed = packed_request.bytes();
+                return redis.connection.send_behind(&first, packed, request.limit(), sink);
+            }
+            // Refusals because of the keys' slots end when the map of the cluster is up to date.
+            Some(ErrorKind::Server(
+                ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown,
+            ))
+            | None => {}
+            Some(_) => redis.refuses_batches.store(true, Ordering::Relaxed),
         }
-        let first = batch::load().get_packed_command();
-        redis.connection.send_behind(&first, packed_request.bytes(), request.limit(), sink)
+        redis.send(&packed_request, sink)
     }
 
     /// Sends a request again with the source of its script, because the server does not know the
@@ -272,14 +302,19 @@ impl NodeConnection {
 }
 
 impl Redis {
+    fn new(connection: Connection<ReplySink>, server: Arc<Server>, named: Option<Named>) -> Self {
+        Self { connection, server, named, refuses_batches: AtomicBool::new(false) }
+    }
+
     fn send(&self, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
         self.connection.send(packed_request.bytes(), packed_request.request.limit(), sink)
     }
 
-    /// Returns the request as a part of a batch; `None` if it must be sent by itself.
-    fn batchable(&self, packed_request: &PackedRequest) -> Option<Batchable> {
+    /// Returns the request as a part of a batch; `None` if the request must be sent alone.
+    fn batchable(&self, request: &Arc<Request>) -> Option<Batchable> {
         let is_clustered = self.server.is_discovered && self.named.is_none();
-        Batchable::new(&packed_request.request, is_clustered)
+        let is_refused = self.refuses_batches.load(Ordering::Relaxed);
+        Batchable::new(request, is_clustered).filter(|_| !is_refused)
     }
 
     /// Converts an error of this connection to a failure.

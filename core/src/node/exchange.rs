@@ -9,23 +9,23 @@
 //! wake a task or drop a connection. `fanout.rs` calls this module.
 
 use crate::error::NodeOutcome;
-use crate::transport::connection::{RawReply, Receive};
+use crate::transport::connection::{BatchOf, RawReply, Receive};
 use crate::transport::handshake::failure;
-use crate::wire::answer::{Answered, Failure};
+use crate::wire::answer::{Answered, Failure, implies_new_memory};
 use crate::wire::batch::{self, Batch, Batchable};
 use crate::wire::commands::By;
 use crate::wire::request::Request;
 use futures_util::future::BoxFuture;
 use quorlock_protocol::Moment;
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{RedisError, Value};
 use std::cell::OnceCell;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The maximum number of times that one request is sent again because a server redirects it or does not know
-/// its script. Without this limit, two servers could redirect a request to each other forever, or a server
+/// The maximum number of times that one request is sent again because a server redirects it, does not know its
+/// script, or did not run it as part of a batch. Without this limit, two servers could redirect a request to each other forever, or a server
 /// could answer forever that it does not know the script.
 const MAX_HOPS: u8 = 8;
 
@@ -79,9 +79,14 @@ pub(crate) trait Route: Send + Sync {
     /// unknown script, and otherwise answers the sink.
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: ReplySink);
 
-    /// Sends a request again, outside of a batch, because the server has done nothing for it. `is_unknown`: whether
-    /// the server did not know the script of batches.
-    fn send_alone(self: Arc<Self>, request: &Arc<Request>, is_unknown: bool, sink: ReplySink);
+    /// Sends a request alone after a batch did nothing for it. `refusal`: the server's error if the server refused the
+    /// whole batch; only one request of the batch gets the error.
+    fn send_alone(
+        self: Arc<Self>,
+        request: &Arc<Request>,
+        refusal: Option<RedisError>,
+        sink: ReplySink,
+    );
 }
 
 /// A request that is sent to several nodes and serialized only once.
@@ -109,7 +114,11 @@ impl PackedRequest {
 }
 
 /// The requests in flight of one fan-out.
-pub(crate) struct InFlight(Mutex<RequestsInFlight>);
+pub(crate) struct InFlight {
+    /// The time limit for the answers.
+    patience: Duration,
+    requests: Mutex<RequestsInFlight>,
+}
 
 #[derive(Default)]
 struct RequestsInFlight {
@@ -174,12 +183,13 @@ pub(crate) struct Finished {
 }
 
 impl InFlight {
-    pub(crate) fn of(nodes: usize) -> Self {
-        Self(Mutex::new(RequestsInFlight { entries: Vec::with_capacity(nodes), waker: None }))
+    pub(crate) fn of(nodes: usize, patience: Duration) -> Self {
+        let requests = RequestsInFlight { entries: Vec::with_capacity(nodes), waker: None };
+        Self { patience, requests: Mutex::new(requests) }
     }
 
     fn lock(&self) -> MutexGuard<'_, RequestsInFlight> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a request that is to be sent to `node`. Returns the sink for its answer.
@@ -291,7 +301,7 @@ impl RequestsInFlight {
 pub(crate) struct ReplySink {
     in_flight: Arc<InFlight>,
     entry: usize,
-    /// The number of times the request was redirected, or was sent again with the source of its script.
+    /// The number of times the request was redirected, or was sent again with the source of its script or alone.
     hops: u8,
     has_answered: bool,
 }
@@ -339,7 +349,12 @@ impl ReplySink {
         }
     }
 
-    /// Counts a redirection, or an answer that the script is unknown. Returns `false` if the count is greater
+    /// The time limit for the answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.in_flight.patience
+    }
+
+    /// Counts a redirection, an answer that the script is unknown, or a batch that did not run the request. Returns `false` if the count is greater
     /// than `MAX_HOPS`.
     pub(crate) fn hop(&mut self) -> bool {
         self.hops += 1;
@@ -377,12 +392,20 @@ impl ReplySink {
         Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
     }
 
-    /// Sends the request again, outside of a batch, if the fan-out still waits for the answer.
-    fn send_alone(self, is_unknown: bool) {
-        match self.open_request() {
-            Some((route, request)) => route.send_alone(&request, is_unknown, self),
-            None => self.lost(Failure::not_done()),
+    /// Sends the request alone. If the fan-out does not wait for the answer any more, returns the command to send, or
+    /// nothing for a request that creates keys: the UNDO of that request may have been sent already.
+    pub(crate) fn send_alone(
+        self,
+        request: &Arc<Request>,
+        refusal: Option<RedisError>,
+    ) -> Option<Vec<u8>> {
+        if let Some((route, request)) = self.open_request() {
+            route.send_alone(&request, refusal, self);
+            return None;
         }
+        self.lost(Failure::not_done());
+        let is_needed = !request.creates();
+        is_needed.then(|| request.again().command(By::Hash).get_packed_command())
     }
 
     /// Delivers the answer of an in-memory or simulated node, or handles the end of the connection to that
@@ -467,39 +490,43 @@ impl Receive for ReplySink {
         }
     }
 
-    fn receive_shared(sinks: Vec<Option<Self>>, reply: RawReply) {
-        let each = |sinks: Vec<Option<Self>>, to: &dyn Fn(Self)| {
-            sinks.into_iter().flatten().for_each(to);
+    fn receive_batch(batch: BatchOf<Self>, reply: RawReply) -> Vec<Vec<u8>> {
+        let answer_all = |batch: BatchOf<Self>, answer: &dyn Fn(Self)| {
+            batch.into_iter().filter_map(|(_, sink)| sink).for_each(answer);
+            Vec::new()
         };
-        let replies = match reply {
+        let (mut refusal, replies) = match reply {
             // The connection has ended.
-            Err(error) => {
-                return each(sinks, &|sink: Self| sink.receive(Err(error.clone())));
-            }
-            // The server has done nothing for any of the requests.
+            Err(error) => return answer_all(batch, &|sink| sink.receive(Err(error.clone()))),
             Ok(Value::ServerError(error)) => {
                 let error = RedisError::from(error);
-                let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-                return each(sinks, &|sink: Self| sink.send_alone(is_unknown));
+                // The restart guard must learn of such an error. The server would refuse each request with the same error.
+                if implies_new_memory(failure(&error, true).outcome) {
+                    return answer_all(batch, &|sink| sink.receive(Err(error.clone())));
+                }
+                (Some(error), vec![None; batch.len()])
             }
-            Ok(reply) => batch::replies(reply, sinks.len()),
+            Ok(reply) => match batch::replies(reply, batch.len()) {
+                Some(replies) => (None, replies),
+                None => return answer_all(batch, &|sink| sink.answer(Err(Failure::nonsense()))),
+            },
         };
-        let Some(replies) = replies else {
-            return each(sinks, &|sink: Self| sink.answer(Err(Failure::nonsense())));
-        };
-        for (sink, reply) in sinks.into_iter().zip(replies) {
+        let mut next = Vec::new();
+        for ((request, sink), reply) in batch.into_iter().zip(replies) {
             match (sink, reply) {
-                (Some(sink), Some(reply)) => sink.receive(Ok(reply)),
-                (Some(sink), None) => sink.send_alone(false),
+                (Some(sink), Some(reply)) if !request.has_to_queue(&reply) => {
+                    sink.receive(Ok(reply))
+                }
+                (Some(sink), _) => next.extend(sink.send_alone(request.request(), refusal.take())),
                 (None, _) => {}
             }
         }
+        next
     }
 
-    fn pack(requests: Vec<(Batchable, Self)>) -> Vec<(Vec<u8>, Vec<Self>)> {
-        let packed = |batch: Batch<Self>| {
-            (batch.command(By::Hash).get_packed_command(), batch.into_recipients())
-        };
+    fn pack(requests: Vec<(Batchable, Self)>) -> Vec<(Vec<u8>, Vec<(Batchable, Self)>)> {
+        let packed =
+            |batch: Batch<Self>| (batch.command(By::Hash).get_packed_command(), batch.into_items());
         Batch::plan(requests).into_iter().map(packed).collect()
     }
 }

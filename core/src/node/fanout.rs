@@ -37,7 +37,7 @@ pub(crate) struct Received {
     /// The node's position in the client's list, from 0.
     pub(crate) node: usize,
     pub(crate) answered: Answered,
-    /// Whether the node processed this request before every later request to the same node. `false` if the
+    /// Whether the node processed this request before every later request with the same token. `false` if the
     /// order is unknown: the request was sent twice or not answered, or the node now uses another connection.
     pub(crate) in_order: bool,
     /// Whether the request was sent a second time although the node may have applied the first copy.
@@ -59,7 +59,7 @@ impl FanOut {
             sent,
             patience,
             alarm: deadlines.alarm(sent.plus(patience)),
-            in_flight: Arc::new(InFlight::of(nodes)),
+            in_flight: Arc::new(InFlight::of(nodes, patience)),
             unsent: None,
         }
     }

@@ -146,9 +146,14 @@ impl Route for Link {
         }
     }
 
-    fn send_alone(self: Arc<Self>, request: &Arc<Request>, is_unknown: bool, mut sink: ReplySink) {
+    fn send_alone(
+        self: Arc<Self>,
+        request: &Arc<Request>,
+        refusal: Option<RedisError>,
+        mut sink: ReplySink,
+    ) {
         let unsent = if sink.hop() && sink.mark_sent(Arc::<Self>::clone(&self)) {
-            self.connection.send_alone(request, is_unknown, sink).err()
+            self.connection.send_alone(request, refusal, sink).err()
         } else {
             Some(sink)
         };

@@ -40,7 +40,7 @@ use crate::runtime::clock;
 use crate::runtime::deadline::Deadlines;
 use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::stats::{Counters, NodeStats};
-use crate::wire::answer::{Answered, Failure, outcome};
+use crate::wire::answer::{Answered, Failure, implies_new_memory, outcome};
 use crate::wire::reply::Reply;
 use crate::wire::request::Request;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -59,6 +59,8 @@ use tokio_util::sync::CancellationToken;
 const CHECKS_PER_GUARD: u32 = 4;
 /// The shortest and the longest pause between two checks.
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// A request is sent as part of a batch only if so many round trips take less than the request's time limit.
+const ROUND_TRIPS: u32 = 4;
 /// The pause between attempts to connect grows from the first to the second value.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -232,7 +234,9 @@ impl Node {
             return Ok(());
         }
         self.doubt_if_idle(&link);
-        link.connection.send(packed_request, sink).inspect_err(ReplySink::mark_unsent)
+        // A batch may leave the request out. There must then be time to send the request alone.
+        let may_batch = link.latency() < sink.patience() / ROUND_TRIPS;
+        link.connection.send(packed_request, may_batch, sink).inspect_err(ReplySink::mark_unsent)
     }
 
     /// Returns the current connection if `route` refers to it; else `None`.
@@ -245,8 +249,7 @@ impl Node {
     /// starts the guard again. A vote is marked as uncounted if the guard does not let the node vote yet.
     fn apply_guard(&self, request: &Request, began: Moment, answered: Answered) -> Answered {
         let Some(mut guard) = self.guard() else { return answered };
-        let doubtful = [NodeOutcome::Loading, NodeOutcome::Readonly, NodeOutcome::Masterdown];
-        if doubtful.contains(&outcome(&answered)) {
+        if implies_new_memory(outcome(&answered)) {
             guard.doubted(clock::now());
         }
         // An answer that proves that two nodes are one server counts even if the node is guarded.

@@ -44,7 +44,7 @@ pub(crate) struct Local {
 enum LocalConnection {
     Memory(MemoryConnection),
     #[cfg(test)]
-    Simulated(Box<dyn crate::transport::simulated::Connection>),
+    Simulated(Arc<dyn crate::transport::simulated::Connection>),
 }
 
 impl Subscription {

@@ -115,7 +115,7 @@ fn given_up_request_is_not_sent() {
         };
         for resource in ["awaited", "given up"] {
             let request = Arc::new(acquire(resource));
-            let in_flight = Arc::new(InFlight::of(1));
+            let in_flight = Arc::new(InFlight::of(1, PATIENCE));
             let peer: Arc<dyn Peer> = Arc::<Node>::clone(&node);
             let sink = in_flight.add(Arc::clone(&peer), Arc::clone(&request));
             let is_awaited = resource == "awaited";

@@ -57,12 +57,16 @@ pub(crate) trait Receive: Send + Sized + 'static {
     /// Processes the reply to a command that carried one request.
     fn receive(self, reply: RawReply);
 
-    /// Processes the reply to a command that carried several requests. A recipient is `None` if it was given up.
-    fn receive_shared(recipients: Vec<Option<Self>>, reply: RawReply);
+    /// Processes the reply to a command that carried several requests. Returns the commands to send next on this
+    /// connection, whose replies do not matter.
+    fn receive_batch(batch: BatchOf<Self>, reply: RawReply) -> Vec<Vec<u8>>;
 
-    /// Packs requests in commands. Returns the recipients of each command, in the order of the requests in it.
-    fn pack(requests: Vec<(Self::Request, Self)>) -> Vec<(Vec<u8>, Vec<Self>)>;
+    /// Groups requests into commands and encodes them. Returns each command with its requests.
+    fn pack(requests: Vec<(Self::Request, Self)>) -> Vec<(Vec<u8>, Vec<(Self::Request, Self)>)>;
 }
+
+/// The requests of a command that carries several requests, in their order. A recipient is `None` if it was given up.
+pub(crate) type BatchOf<R> = Vec<(<R as Receive>::Request, Option<R>)>;
 
 /// The recipient type of a connection that only sends commands with [`Connection::query`]. No value
 /// of this type exists.
@@ -75,24 +79,25 @@ impl Receive for Nobody {
         match self {}
     }
 
-    fn receive_shared(_: Vec<Option<Self>>, _: RawReply) {}
+    fn receive_batch(_: BatchOf<Self>, _: RawReply) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
 
-    fn pack(_: Vec<(Infallible, Self)>) -> Vec<(Vec<u8>, Vec<Self>)> {
+    fn pack(_: Vec<(Infallible, Self)>) -> Vec<(Vec<u8>, Vec<(Infallible, Self)>)> {
         Vec::new()
     }
 }
 
 /// The recipient of one answer.
-enum Destination<R> {
+enum Destination<R: Receive> {
     Request(R),
-    /// The recipients of a command that carries several requests. `None`: the recipient was given up.
-    Shared(Vec<Option<R>>),
+    Batch(BatchOf<R>),
     Caller(oneshot::Sender<RawReply>),
     Nobody,
 }
 
 /// An answer that is awaited.
-struct Expected<R> {
+struct Expected<R: Receive> {
     recipient: Destination<R>,
     /// How large the answer may be. Kept here, because the recipient may have given up before the answer
     /// arrives.
@@ -102,10 +107,10 @@ struct Expected<R> {
 impl<R: Receive> Destination<R> {
     /// The number of requests that the command carries.
     fn requests(&self) -> usize {
-        if let Self::Shared(all) = self { all.len() } else { 1 }
+        if let Self::Batch(batch) = self { batch.len() } else { 1 }
     }
 
-    /// Removes the recipients that are not needed.
+    /// Removes and returns the recipients for which `is_needed` returns `false`.
     fn give_up(&mut self, is_needed: &mut impl FnMut(&R) -> bool) -> Vec<R> {
         match self {
             Self::Request(recipient) if !is_needed(recipient) => {
@@ -114,23 +119,24 @@ impl<R: Receive> Destination<R> {
                     _ => Vec::new(),
                 }
             }
-            Self::Shared(all) => {
-                let all = all.iter_mut();
-                all.filter_map(|recipient| recipient.take_if(|recipient| !is_needed(recipient)))
-                    .collect()
+            Self::Batch(batch) => {
+                let recipients = batch.iter_mut().map(|(_, recipient)| recipient);
+                recipients.filter_map(|recipient| recipient.take_if(|it| !is_needed(it))).collect()
             }
             _ => Vec::new(),
         }
     }
 
-    fn receive(self, reply: RawReply) {
+    /// Delivers a reply. Returns the commands to send next, whose replies do not matter.
+    fn receive(self, reply: RawReply) -> Vec<Vec<u8>> {
         match self {
             Self::Request(recipient) => recipient.receive(reply),
-            Self::Shared(all) => R::receive_shared(all, reply),
+            Self::Batch(batch) => return R::receive_batch(batch, reply),
             // Sending fails if the caller does not wait any more.
             Self::Caller(caller) => drop(caller.send(reply)),
             Self::Nobody => {}
         }
+        Vec::new()
     }
 }
 
@@ -186,11 +192,14 @@ impl<R: Receive> Pipelined for Shared<R> {
     }
 
     fn pack(out: &mut PipelineState<Self>) {
-        for (command, mut recipients) in R::pack(std::mem::take(&mut out.unpacked)) {
+        for (command, mut requests) in R::pack(std::mem::take(&mut out.unpacked)) {
             out.bytes.extend_from_slice(&command);
-            let recipient = match recipients.len() {
-                1 => recipients.pop().map_or(Destination::Nobody, Destination::Request),
-                _ => Destination::Shared(recipients.into_iter().map(Some).collect()),
+            let recipient = match requests.pop() {
+                Some((_, single)) if requests.is_empty() => Destination::Request(single),
+                last => {
+                    let all = requests.into_iter().chain(last);
+                    Destination::Batch(all.map(|(request, one)| (request, Some(one))).collect())
+                }
             };
             out.recipients.push_back(Expected { recipient, limit: limits::USUAL });
         }
@@ -259,7 +268,10 @@ impl<R: Receive> Connection<R> {
             if let Some(on_broken) = on_broken {
                 on_broken();
             }
-            awaited.into_iter().for_each(|awaited| awaited.recipient.receive(Err(error.clone())));
+            for awaited in awaited {
+                // The connection has ended, so nothing can be sent on it.
+                drop(awaited.recipient.receive(Err(error.clone())));
+            }
         });
         Ok(Self(shared))
     }
@@ -306,13 +318,13 @@ impl<R: Receive> Connection<R> {
         Ok(())
     }
 
-    /// Whether a request has to wait for a write, so that it should be sent with [`Connection::share`].
+    /// Whether a request has to wait for a write, so that it should be sent with [`Connection::send_batchable`].
     pub(crate) fn is_busy(&self) -> bool {
         self.0.pipeline.is_busy()
     }
 
     /// Like [`Connection::send`], but the request may share a command with others that wait to be written.
-    pub(crate) fn share(&self, request: R::Request, recipient: R) -> Result<(), R> {
+    pub(crate) fn send_batchable(&self, request: R::Request, recipient: R) -> Result<(), R> {
         let out = self.0.out();
         if is_full(&out) {
             return Err(recipient);
@@ -372,7 +384,7 @@ impl<R: Receive> Connection<R> {
     ) {
         if out.is_closed {
             drop(out);
-            awaited.recipient.receive(Err(self.0.error()));
+            drop(awaited.recipient.receive(Err(self.0.error())));
             return;
         }
         pipeline::put(&self.0, out, packed, awaited);
@@ -432,7 +444,7 @@ impl<R: Receive> Shared<R> {
         self.pipeline.lock()
     }
 
-    /// Why the connection, which must be closed, was closed.
+    /// Returns the error that ended the connection. The connection must be closed.
     fn error(&self) -> RedisError {
         let why = self.end.get().map(|end| end.error.clone());
         why.unwrap_or_else(|| broken(io::ErrorKind::NotConnected.into()))
@@ -496,7 +508,7 @@ impl<R: Receive> Shared<R> {
     ///
     /// Uses only public functions of redis-rs, so that any version 1.x works. `redis::ValueCodec`
     /// is hidden, and exists in some versions only.
-    async fn read(&self, mut socket: ReadHalf, mut attempt: Option<Attempt>) -> End {
+    async fn read(self: &Arc<Self>, mut socket: ReadHalf, mut attempt: Option<Attempt>) -> End {
         let mut buffer = Vec::with_capacity(CHUNK);
         let mut frame = Frame::default();
         let mut decoder = Decoder::new();
@@ -566,7 +578,9 @@ impl<R: Receive> Shared<R> {
             let mut recipients = recipients.drain(..);
             for value in replies.drain(..) {
                 match recipients.next() {
-                    Some(recipient) => recipient.receive(Ok(value)),
+                    Some(recipient) => {
+                        recipient.receive(Ok(value)).iter().for_each(|next| self.put_unasked(next));
+                    }
                     None => words = words.or(value.extract_error().err()),
                 }
             }
@@ -590,6 +604,15 @@ impl<R: Receive> Shared<R> {
             if has_filled_buffer {
                 yield_now().await;
             }
+        }
+    }
+
+    /// Sends a command whose reply does not matter.
+    fn put_unasked(self: &Arc<Self>, packed: &[u8]) {
+        let out = self.out();
+        if !out.is_closed {
+            let awaited = Expected { recipient: Destination::Nobody, limit: limits::USUAL };
+            pipeline::put(self, out, packed, awaited);
         }
     }
 

@@ -5,10 +5,10 @@ use crate::transport::handshake::ServerInfo;
 use crate::wire::answer::{Answered, Failure};
 use crate::wire::request::Request;
 use futures_util::future::BoxFuture;
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
-/// Receives the answer to one request.
-pub(crate) type OnAnswer = Box<dyn FnOnce(Answered) + Send>;
+/// Receives the answer to one request; `None` if the request was part of a batch that did nothing for it.
+pub(crate) type OnAnswer = Box<dyn FnOnce(Option<Answered>) + Send>;
 
 /// Receives the messages on one channel.
 pub(crate) type OnMessage = Box<dyn Fn(&str) + Send + Sync>;
@@ -18,7 +18,7 @@ pub(crate) type OnMessage = Box<dyn Fn(&str) + Send + Sync>;
 pub(crate) type Connect =
     fn(String, Use, Box<dyn Fn() + Send + Sync>) -> BoxFuture<'static, Connected>;
 
-type Connected = Result<Box<dyn Connection>, Failure>;
+type Connected = Result<Arc<dyn Connection>, Failure>;
 
 /// What a connection is used for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,9 @@ pub(crate) enum Use {
 
 /// A simulated connection, which is closed when it is dropped.
 pub(crate) trait Connection: Send + Sync {
-    /// Sends a request. `on_answer` is called once, unless the process ends.
-    fn ask(&self, request: &Request, on_answer: OnAnswer);
+    /// Sends a request, which may become part of a batch if `may_batch` is `true`. `on_answer` is called once, unless the
+    /// process ends.
+    fn ask(&self, request: &Arc<Request>, may_batch: bool, on_answer: OnAnswer);
 
     /// Queries information about the server.
     fn fetch_info(&self) -> BoxFuture<'_, Result<ServerInfo, Failure>>;

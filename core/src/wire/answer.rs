@@ -49,9 +49,10 @@ impl Failure {
         Self { outcome: NodeOutcome::Disconnected, detail: NONSENSE.to_owned(), sent: true }
     }
 
-    /// Creates the failure of a request for which the node has done nothing, and which was not sent again.
+    /// Creates the failure of a request that a node did not run as part of a batch, and that was not sent again.
     pub(crate) fn not_done() -> Self {
-        Self::new(NodeOutcome::Refused, "it was not sent again outside of its batch", true)
+        let detail = "the node did not run the request, and the client could not send it again";
+        Self::new(NodeOutcome::Refused, detail, true)
     }
 
     /// Creates the failure of a request on a connection that had been idle. That connection was replaced because no
@@ -125,6 +126,12 @@ impl Failure {
         use NodeOutcome::{Disconnected, Timeout, Unreachable};
         matches!(self.outcome, Disconnected | Timeout | Unreachable)
     }
+}
+
+/// Whether this outcome implies that the node's memory is being replaced.
+pub(crate) fn implies_new_memory(outcome: NodeOutcome) -> bool {
+    use NodeOutcome::{Loading, Masterdown, Readonly};
+    matches!(outcome, Loading | Readonly | Masterdown)
 }
 
 /// Whether the node may still apply the request that has ended with `answered`.

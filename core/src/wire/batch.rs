@@ -1,10 +1,10 @@
-//! Batches: RELEASEs and ACQUIREs that go to a server as one command, because a command costs a server more than what a
-//! request does.
+//! Batches: RELEASEs and ACQUIREs that go to a server as one command, because a server spends more CPU on receiving a
+//! command and sending its reply than on the work of an ACQUIRE or a RELEASE.
 //!
-//! A server runs the requests of a batch one after the other, with nothing between them (`scripts/batch.lua`). So a
-//! batch does nothing that its requests would not do by themselves. Only their order may change: RELEASEs go first. This
-//! is safe, because requests with different tokens are concurrent, and a batch has each token at most once. So the UNDO
-//! of a round never overtakes the round's ACQUIRE.
+//! A server runs the requests of a batch one after another, and no other command in between (`scripts/batch.lua`). So a
+//! batch does nothing that its requests would not do alone. Only their order may change: RELEASEs go first. This is safe,
+//! because requests with different tokens are concurrent, and a batch has each token at most once. So reordering a batch
+//! never moves an UNDO, which is a RELEASE, ahead of the ACQUIRE of its round.
 
 use crate::wire::commands::{By, counter_ttl, invoke};
 use crate::wire::keys::{KeyMode, Keys};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The largest number of requests in a batch. While a server runs a batch, it serves no other client.
-const MOST: usize = 64;
+const MAX_REQUESTS: usize = 64;
 
 /// A request that may be part of a batch: an ACQUIRE, or a RELEASE that deletes the lock key and whose waiter does not
 /// join the queue. The request is for one lock in exclusive mode.
@@ -41,6 +41,10 @@ impl Batchable {
         matches!(keys.mode, KeyMode::Exclusive).then(|| Self { request: Arc::clone(request), slot })
     }
 
+    pub(crate) fn request(&self) -> &Arc<Request> {
+        &self.request
+    }
+
     fn subject(&self) -> &Subject {
         match &*self.request {
             Request::Acquire { subject, .. } | Request::Release { subject, .. } => subject,
@@ -56,6 +60,13 @@ impl Batchable {
         &self.subject().keys[0]
     }
 
+    /// Whether this is the reply of a batch to an ACQUIRE whose waiter must now join the queue. A batch does not change
+    /// queues, so the request must be sent alone.
+    pub(crate) fn has_to_queue(&self, reply: &Value) -> bool {
+        matches!(&*self.request, Request::Acquire { ticket: Some(_), .. })
+            && matches!(reply, Value::Array(_))
+    }
+
     /// The ttl and the proposed fence of an ACQUIRE; `None` for a RELEASE.
     fn acquire(&self) -> Option<(Duration, u64)> {
         match &*self.request {
@@ -65,7 +76,7 @@ impl Batchable {
     }
 }
 
-/// Requests that go to a server as one command, each with the recipient of its answer. Never empty.
+/// Requests that go to a server as one command, each with the recipient of its reply. Never empty.
 pub(crate) struct Batch<R> {
     /// In the order in which the server runs them.
     items: Vec<(Batchable, R)>,
@@ -96,7 +107,7 @@ impl<R> Batch<R> {
             };
             other.slot == request.slot && other.token() != request.token() && !has_other_ttl
         };
-        self.items.len() < MOST && self.items.iter().all(fits)
+        self.items.len() < MAX_REQUESTS && self.items.iter().all(fits)
     }
 
     /// The command for the requests. A single request gets its usual command.
@@ -120,18 +131,22 @@ impl<R> Batch<R> {
         cmd
     }
 
-    pub(crate) fn into_recipients(self) -> Vec<R> {
-        self.items.into_iter().map(|(_, recipient)| recipient).collect()
+    /// Returns the requests with their recipients, in the order in which the server runs the requests.
+    pub(crate) fn into_items(self) -> Vec<(Batchable, R)> {
+        self.items
     }
 }
 
-/// The command that makes a server know the script of batches. It changes nothing.
-pub(crate) fn load() -> Cmd {
-    invoke(&BATCH, By::Source, &[]).arg(0).arg(0).arg(0).to_owned()
+/// Returns the command that loads the batch script into a server's cache of scripts. The command changes no key. It has a
+/// key of `request`, because some servers refuse scripts without keys.
+pub(crate) fn load(request: &Request) -> Cmd {
+    let key = request.first_key().map(|keys| Cow::Borrowed(&*keys.lock));
+    invoke(&BATCH, By::Source, key.as_slice()).arg(0).arg(0).arg(0).to_owned()
 }
 
-/// Divides the reply to a batch of `count` requests into the replies to the requests. A `None` inside: nothing was done,
-/// and the request must be sent by itself. Returns `None` if the reply is not valid.
+/// Divides the reply to a batch of `count` requests into one reply for each request, in the order of the batch. A reply
+/// is `None` if the server did nothing for the request, which must then be sent alone. Returns `None` if the whole reply
+/// is not valid.
 pub(crate) fn replies(reply: Value, count: usize) -> Option<Vec<Option<Value>>> {
     let Value::Array(parts) = reply else { return None };
     let part = |part| match part {
@@ -143,7 +158,7 @@ pub(crate) fn replies(reply: Value, count: usize) -> Option<Vec<Option<Value>>> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Batch, Batchable, MOST, replies};
+    use super::{Batch, Batchable, MAX_REQUESTS, replies};
     use crate::wire::keys::Keys;
     use crate::wire::request::{Request, Subject};
     use quorlock_protocol::Turns;
@@ -175,7 +190,11 @@ mod tests {
             (request, format!("{letter}{position}"))
         });
         let batches = Batch::plan(waiting.collect());
-        batches.into_iter().map(|batch| batch.into_recipients().join(" ")).collect()
+        let shown = |batch: Batch<String>| {
+            let items = batch.into_items();
+            items.into_iter().map(|(_, shown)| shown).collect::<Vec<_>>().join(" ")
+        };
+        batches.into_iter().map(shown).collect()
     }
 
     #[test]
@@ -197,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_a_largest_size() {
-        let requests = (0..MOST + 1).map(|number| release(&number.to_string())).collect();
+    fn a_batch_has_at_most_64_requests() {
+        let requests = (0..MAX_REQUESTS + 1).map(|number| release(&number.to_string())).collect();
         let sizes: Vec<_> =
             plan(requests, false).iter().map(|batch| batch.split(' ').count()).collect();
-        assert_eq!(sizes, [MOST, 1]);
+        assert_eq!(sizes, [MAX_REQUESTS, 1]);
     }
 
     #[test]
@@ -212,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn other_requests_are_never_part_of_a_batch() {
+    fn requests_that_do_more_are_never_part_of_a_batch() {
         let keys: Arc<[Keys]> = [Keys::new("", "a"), Keys::new("", "b")].into();
         let of = |keys: Arc<[Keys]>| Arc::new(Subject::new(keys, "t".into(), None));
         let turns = Turns::default();

@@ -15,8 +15,8 @@ use redis::Cmd;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// For a request about one lock: the largest number of arguments without the keys, and the largest total size of these
-/// arguments in bytes. Used to allocate commands.
+/// For ACQUIRE and RELEASE of one lock: the largest number of arguments without the keys, and the largest total size of
+/// these arguments in bytes. A command reserves so much room; larger commands allocate again.
 const MAX_ARGUMENTS: usize = 8;
 const ARGUMENT_BYTES: usize = 160 + MAX_TOKEN;
 

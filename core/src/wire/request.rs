@@ -242,9 +242,15 @@ impl Request {
         }
     }
 
-    /// The slot of the request's keys in a Redis Cluster, where all keys of a request share one slot.
+    /// The slot of the request's keys in a Redis Cluster, where all keys of a request share one slot. LIST is sent to each
+    /// master, so it needs no slot.
     pub(crate) fn slot(&self) -> u16 {
-        let keys = match self {
+        self.first_key().map_or(0, Keys::slot)
+    }
+
+    /// The keys of the first resource or permit; `None` if the request names none.
+    pub(crate) fn first_key(&self) -> Option<&Keys> {
+        match self {
             Self::Acquire { subject, .. }
             | Self::Transfer { subject, .. }
             | Self::GiveBack(subject)
@@ -258,10 +264,8 @@ impl Request {
             | Self::Forget(keys)
             | Self::Publish { keys, .. } => keys.first(),
             Self::InspectPermits { semaphore, .. } => Some(&**semaphore),
-            // Sent to each master, so it needs no slot.
             Self::List { .. } => None,
-        };
-        keys.map_or(0, Keys::slot)
+        }
     }
 
     /// Whether the answer relies on what the node remembers. If so, the answer of a guarded node does not count,

@@ -84,8 +84,9 @@ scripts! {
     PERMITS_ACQUIRE = "permits/acquire" [Lock Fence Queue Companion] RARE;
     PERMITS_EXTEND = "permits/extend" [Lock Fence Companion] RARE;
     PERMITS_RELEASE = "permits/release" [Lock Queue Companion] RARE;
-    // `commands.rs` and `batch.rs` list the keys of these scripts.
+    // `batch.rs` lists the keys of this script.
     BATCH = "batch" [] PRELOADED;
+    // `commands.rs` lists the keys of this script.
     PERMITS_INSPECT = "permits/inspect" [] RARE;
     RAISE = "raise" [Lock Fence Readers] PRELOADED;
     HEAL = "heal" [Lock Fence FormerReaders] PRELOADED;

@@ -100,7 +100,7 @@ fn an_acquire_and_release_takes_few_allocations() {
 }
 
 #[test]
-fn an_acquire_and_release_takes_at_most_two_requests_to_each_node() {
+fn an_acquire_and_release_takes_at_most_two_commands_to_each_node() {
     const CYCLES: usize = 200;
     let _alone = ALONE.lock().unwrap();
     let servers = Servers::start(5);
@@ -122,7 +122,7 @@ fn an_acquire_and_release_takes_at_most_two_requests_to_each_node() {
 }
 
 #[test]
-fn locks_in_flight_share_requests() {
+fn requests_in_flight_share_commands() {
     const LOCKS: usize = 64;
     const ROUNDS: usize = 20;
     let _alone = ALONE.lock().unwrap();
@@ -142,19 +142,19 @@ fn locks_in_flight_share_requests() {
     client.close().block_for(TIMEOUT).expect("in time");
     for server in 0..5 {
         let scripts = servers.scripts(server) as f64 / (LOCKS * ROUNDS) as f64;
-        println!("{scripts:.2} requests per lock");
-        assert!(scripts < 1.0, "{scripts} requests per lock");
+        println!("{scripts:.2} commands per lock");
+        assert!(scripts < 1.0, "{scripts} commands per lock");
     }
 }
 
 #[test]
-fn a_contended_acquire_makes_no_later_lock_dearer() {
+fn later_locks_cost_no_more_after_a_contended_acquire() {
     const CYCLES: usize = 100;
     let _alone = ALONE.lock().unwrap();
     let servers = Servers::start(1);
     let client = client(&servers);
     let lock = client.lock("r");
-    // Counts the commands that scripts run for one acquire and release.
+    // Returns how many commands the scripts run for an acquire and release, on average.
     let commands = || {
         servers.command(0, &["CONFIG", "RESETSTAT"]);
         (0..CYCLES).for_each(|_| cycle(&lock));

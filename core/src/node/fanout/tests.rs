@@ -6,6 +6,7 @@ use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
 use crate::runtime::clock;
 use crate::transport::connection::Receive;
 use crate::wire::answer::{Answered, Failure, vote};
+use crate::wire::batch::Batchable;
 use crate::wire::keys::Keys;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Request, Subject};
@@ -43,6 +44,7 @@ fn release() -> Request {
 #[derive(Default)]
 struct Connection {
     alone: Mutex<Vec<ReplySink>>,
+    refusals: Mutex<Vec<RedisError>>,
 }
 
 impl Route for Connection {
@@ -50,7 +52,8 @@ impl Route for Connection {
         panic!("no server refuses anything here: {error}");
     }
 
-    fn send_alone(self: Arc<Self>, _: &Arc<Request>, _: bool, sink: ReplySink) {
+    fn send_alone(self: Arc<Self>, _: &Arc<Request>, refusal: Option<RedisError>, sink: ReplySink) {
+        self.refusals.lock().unwrap().extend(refusal);
         assert!(sink.mark_sent(Arc::<Self>::clone(&self)));
         self.alone.lock().unwrap().push(sink);
     }
@@ -265,19 +268,28 @@ fn request_that_was_given_up_ends_at_once_and_may_be_answered_late() {
     });
 }
 
+/// A request of a batch, with its sink.
+fn item(request: Request, sink: Option<ReplySink>) -> (Batchable, Option<ReplySink>) {
+    (Batchable::new(&Arc::new(request), false).unwrap(), sink)
+}
+
+fn parts(parts: &[i64]) -> Result<Value, RedisError> {
+    Ok(Value::Array(parts.iter().copied().map(Value::Int).collect()))
+}
+
 #[test]
-fn replies_to_a_batch_reach_their_requests_and_the_others_are_sent_alone() {
+fn batch_replies_reach_their_requests_and_left_out_requests_are_sent_alone() {
     run(async {
         let node = Node::connected();
         let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 4);
-        let mut sent = |request| {
-            let sink = sink(&mut fan_out, &node, request);
+        let mut sent = |request: Request| {
+            let sink = sink(&mut fan_out, &node, request.clone());
             assert!(sink.mark_sent(node.open()));
-            sink
+            item(request, Some(sink))
         };
-        let sinks = vec![Some(sent(release())), None, Some(sent(release())), Some(sent(acquire()))];
-        let parts = [0, 1, -1, 1].map(Value::Int).to_vec();
-        ReplySink::receive_shared(sinks, Ok(Value::Array(parts)));
+        let given_up = item(release(), None);
+        let batch = vec![sent(release()), given_up, sent(release()), sent(acquire())];
+        assert!(ReplySink::receive_batch(batch, parts(&[0, 1, -1, 1])).is_empty());
         let first = fan_out.received().await.unwrap();
         assert!(first.in_order);
         assert_eq!(first.answered.unwrap(), Reply::No);
@@ -291,34 +303,80 @@ fn replies_to_a_batch_reach_their_requests_and_the_others_are_sent_alone() {
 }
 
 #[test]
-fn requests_of_a_refused_batch_are_sent_alone_and_those_of_a_garbled_one_fail() {
+fn only_a_request_that_has_to_queue_is_sent_alone_after_a_refusal() {
     run(async {
-        for (reply, is_alone) in [(&b"-OOM full\r\n"[..], true), (b"*2\r\n:1\r\n:1\r\n", false)] {
+        let refusal =
+            [0, 9, 1, -1].map(Value::Int).into_iter().chain([Value::BulkString(Vec::new())]);
+        let refusal = Value::Array(vec![Value::Array(refusal.collect())]);
+        for queues in [false, true] {
             let node = Node::connected();
             let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 1);
-            let sink = sink(&mut fan_out, &node, acquire());
+            let Request::Acquire { subject, ttl, proposal, turns, .. } = acquire() else {
+                unreachable!()
+            };
+            let ticket = queues.then_some(4);
+            let request = Request::Acquire { subject, ttl, proposal, ticket, turns };
+            let sink = sink(&mut fan_out, &node, request.clone());
             assert!(sink.mark_sent(node.open()));
-            let reply = redis::parse_redis_value(reply).unwrap();
-            ReplySink::receive_shared(vec![Some(sink)], Ok(reply));
-            assert_eq!(node.open().alone.lock().unwrap().len(), usize::from(is_alone));
-            if !is_alone {
-                assert!(fan_out.received().await.unwrap().answered.unwrap_err().is_nonsense());
+            let batch = vec![item(request, Some(sink))];
+            assert!(ReplySink::receive_batch(batch, Ok(refusal.clone())).is_empty());
+            assert_eq!(node.open().alone.lock().unwrap().len(), usize::from(queues));
+            if !queues {
+                let answered = fan_out.received().await.unwrap().answered;
+                assert!(matches!(answered, Ok(Reply::Held(_))), "{answered:?}");
             }
         }
     });
 }
 
 #[test]
-fn acquire_of_a_batch_that_nobody_waits_for_is_not_sent_again() {
+fn a_refused_batch_is_sent_alone_unless_the_error_concerns_the_guard() {
     run(async {
-        let node = Node::connected();
-        let mut fan_out = FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 1);
-        let sink = sink(&mut fan_out, &node, acquire());
-        assert!(sink.mark_sent(node.open()));
-        assert!(fan_out.received().await.unwrap().answered.is_err());
-        ReplySink::receive_shared(vec![Some(sink)], Ok(Value::Array(vec![Value::Int(-1)])));
-        assert!(node.open().alone.lock().unwrap().is_empty());
-        let (_, late) = fan_out.late().await.unwrap();
-        assert_eq!(vote(&late), Vote::Refused, "the node has done nothing");
+        for (reply, is_alone) in [
+            (&b"-NOSCRIPT unknown\r\n"[..], true),
+            (b"-NOPERM denied\r\n", true),
+            (b"-LOADING the data\r\n", false),
+            (b"*2\r\n:1\r\n:1\r\n", false),
+        ] {
+            let node = Node::connected();
+            let mut fan_out = FanOut::new(&Arc::default(), clock::now(), PATIENCE, 3);
+            let mut sent = || {
+                let sink = sink(&mut fan_out, &node, acquire());
+                assert!(sink.mark_sent(node.open()));
+                item(acquire(), Some(sink))
+            };
+            let batch = vec![sent(), sent(), sent()];
+            let value = redis::parse_redis_value(reply).unwrap();
+            assert!(ReplySink::receive_batch(batch, Ok(value)).is_empty());
+            let alone = node.open().alone.lock().unwrap().len();
+            let refusals = node.open().refusals.lock().unwrap().len();
+            assert_eq!((alone, refusals), if is_alone { (3, 1) } else { (0, 0) });
+            if !is_alone {
+                let failure = fan_out.received().await.unwrap().answered.unwrap_err();
+                assert!(failure.is_nonsense() || failure.outcome == NodeOutcome::Loading);
+            }
+        }
+    });
+}
+
+#[test]
+fn after_its_deadline_a_left_out_release_is_sent_again_and_a_left_out_acquire_is_not() {
+    run(async {
+        for request in [acquire(), release()] {
+            let node = Node::connected();
+            let mut fan_out =
+                FanOut::new(&Arc::default(), clock::now(), Duration::from_millis(1), 1);
+            let sink = sink(&mut fan_out, &node, request.clone());
+            assert!(sink.mark_sent(node.open()));
+            assert!(fan_out.received().await.unwrap().answered.is_err());
+            let creates = request.creates();
+            let next = ReplySink::receive_batch(vec![item(request, Some(sink))], parts(&[-1]));
+            assert_eq!(next.len(), usize::from(!creates));
+            assert!(node.open().alone.lock().unwrap().is_empty());
+            if creates {
+                let (_, late) = fan_out.late().await.unwrap();
+                assert_eq!(vote(&late), Vote::Refused, "the node has done nothing");
+            }
+        }
     });
 }

@@ -93,7 +93,7 @@ impl Connection {
     }
 
     /// Puts a message that may share a command with others if it has to wait.
-    fn share(self: &Arc<Self>, message: [u8; 2]) {
+    fn put_batchable(self: &Arc<Self>, message: [u8; 2]) {
         if self.pipeline.is_busy() {
             pipeline::put_unpacked(self, self.pipeline.lock(), message);
         } else {
@@ -166,13 +166,13 @@ fn requests_of_two_threads_are_written_in_order() {
 #[test]
 fn requests_that_share_commands_are_written_in_order() {
     check_writing(|connection| {
-        connection.share(*b"b1");
+        connection.put_batchable(*b"b1");
         connection.put(*b"b2");
     });
     check_writing(|connection| {
         together(|| {
             connection.put(*b"b1");
-            connection.share(*b"b2");
+            connection.put_batchable(*b"b2");
         });
     });
 }

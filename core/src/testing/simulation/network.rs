@@ -31,10 +31,13 @@ struct Connection {
 struct Message {
     due: Instant,
     body: Body,
+    /// Whether the message may become part of a batch.
+    may_batch: bool,
 }
 
 enum Body {
-    Ask(Arc<Request>, oneshot::Sender<Answered>),
+    /// The answer is `None` if a batch did nothing for the request.
+    Ask(Arc<Request>, oneshot::Sender<Option<Answered>>),
     Look(oneshot::Sender<ServerInfo>),
     Listen(String, Hear, Weak<()>, oneshot::Sender<()>),
 }
@@ -64,11 +67,11 @@ fn connect(
     name: String,
     for_what: Use,
     on_broken: Box<dyn Fn() + Send + Sync>,
-) -> BoxFuture<'static, Result<Box<dyn simulated::Connection>, Failure>> {
+) -> BoxFuture<'static, Result<Arc<dyn simulated::Connection>, Failure>> {
     let process = process().expect("a simulated process is running");
     let connecting = async move {
         let connection = process.connect(&name, for_what == Use::Notifications, on_broken).await?;
-        Ok(Box::new(connection) as Box<dyn simulated::Connection>)
+        Ok(Arc::new(connection) as Arc<dyn simulated::Connection>)
     };
     connecting.boxed()
 }
@@ -130,24 +133,35 @@ async fn open(direction: &watch::Sender<bool>) {
 }
 
 impl Message {
-    /// The message as a part of a batch; `None` if it must be delivered by itself.
+    /// The message as a part of a batch; `None` if it must be delivered alone.
     fn batchable(&self) -> Option<Batchable> {
-        if let Body::Ask(request, _) = &self.body { Batchable::new(request, false) } else { None }
+        match &self.body {
+            Body::Ask(request, _) if self.may_batch => Batchable::new(request, false),
+            _ => None,
+        }
     }
+}
+
+/// A message that reaches the node.
+struct Arriving {
+    message: Message,
+    /// Whether the batch of this request does nothing for it. A server leaves out the requests for locks with waiters;
+    /// here, chance does.
+    is_left_out: bool,
 }
 
 /// The messages on their way to a node. Requests that wait may become batches, as on a connection to a server.
 struct Batches {
     messages: mpsc::UnboundedReceiver<Message>,
     /// The next batches, whose messages were taken out of `messages`.
-    planned: VecDeque<Vec<Message>>,
+    planned: VecDeque<Vec<Arriving>>,
     world: Arc<World>,
 }
 
 impl Batches {
-    /// Returns the messages that reach the node next, with nothing between them. Returns `None` when no message will
-    /// follow.
-    async fn next(&mut self) -> Option<Vec<Message>> {
+    /// Returns the messages that the node processes next, without other messages in between. Returns `None` after the last
+    /// message.
+    async fn next(&mut self) -> Option<Vec<Arriving>> {
         if let Some(batch) = self.planned.pop_front() {
             return Some(batch);
         }
@@ -156,7 +170,7 @@ impl Batches {
         let mut next = self.messages.recv().await;
         while let Some(message) = next {
             let Some(batchable) = message.batchable() else {
-                single = Some(vec![message]);
+                single = Some(vec![Arriving { message, is_left_out: false }]);
                 break;
             };
             waiting.push((batchable, (waiting.len(), message)));
@@ -164,14 +178,22 @@ impl Batches {
             next = if is_written { None } else { self.messages.try_recv().ok() };
         }
         for batch in Batch::plan(waiting) {
-            let batch = batch.into_recipients();
-            if batch.len() > 1 {
+            let batch = batch.into_items();
+            let is_batch = batch.len() > 1;
+            if is_batch {
                 self.world.count("batches");
             }
-            if !batch.is_sorted_by_key(|(number, _)| *number) {
-                self.world.count("batches with a RELEASE that went first");
+            if !batch.is_sorted_by_key(|(_, (number, _))| *number) {
+                self.world.count("batches in which a RELEASE moved ahead of an ACQUIRE");
             }
-            self.planned.push_back(batch.into_iter().map(|(_, message)| message).collect());
+            let arriving = |(_, (_, message))| {
+                let is_left_out = is_batch && self.world.chance(15);
+                if is_left_out {
+                    self.world.count("requests that a batch left out");
+                }
+                Arriving { message, is_left_out }
+            };
+            self.planned.push_back(batch.into_iter().map(arriving).collect());
         }
         self.planned.extend(single);
         self.planned.pop_front()
@@ -190,8 +212,8 @@ async fn serve(
     let started = node.started();
     let mut batches = Batches { messages, planned: VecDeque::new(), world: Arc::clone(&world) };
     while let Some(batch) = batches.next().await {
-        for Message { due, .. } in &batch {
-            sleep_until(*due).await;
+        for Arriving { message, .. } in &batch {
+            sleep_until(message.due).await;
         }
         open(&link.up).await;
         node.runs().await;
@@ -202,8 +224,9 @@ async fn serve(
             return;
         }
         let is_late = shared.broken.is_cancelled();
-        for Message { body, .. } in batch {
-            let deliver: Box<dyn FnOnce() + Send> = match body {
+        for Arriving { message, is_left_out } in batch {
+            let deliver: Box<dyn FnOnce() + Send> = match message.body {
+                Body::Ask(_, reply) if is_left_out => Box::new(move || drop(reply.send(None))),
                 Body::Ask(request, reply) => {
                     if is_late {
                         world.came_late(&request);
@@ -218,7 +241,7 @@ async fn serve(
                         world.record(|| applied::applied(&node, &request, &answered));
                     }
                     world.trace(|| trace(&node, &world, &request, &answered, is_late));
-                    Box::new(move || drop(reply.send(answered)))
+                    Box::new(move || drop(reply.send(Some(answered))))
                 }
                 Body::Look(reply) => {
                     let info = node.server_info();
@@ -332,26 +355,26 @@ async fn deliver(
 }
 
 impl simulated::Connection for Connection {
-    fn ask(&self, request: &Request, on_answer: OnAnswer) {
-        if let (Request::Raise { .. }, Some(process)) = (request, self.process.upgrade()) {
+    fn ask(&self, request: &Arc<Request>, may_batch: bool, on_answer: OnAnswer) {
+        if let (Request::Raise { .. }, Some(process)) = (&**request, self.process.upgrade()) {
             process.world.evidence.raised(process.world.elapsed(), &process.name);
         }
         let (reply, answered) = oneshot::channel();
-        self.send(Body::Ask(Arc::new(request.clone()), reply));
+        self.send(Body::Ask(Arc::clone(request), reply), may_batch);
         let Some(process) = self.process.upgrade() else { return };
         let shared = Arc::clone(&self.shared);
         drop(process.spawn(async move {
             tokio::select! {
                 biased;
                 Ok(answered) = answered => on_answer(answered),
-                () = shared.broken.cancelled() => on_answer(Err(disconnected(true))),
+                () = shared.broken.cancelled() => on_answer(Some(Err(disconnected(true)))),
             }
         }));
     }
 
     fn fetch_info(&self) -> BoxFuture<'_, Result<ServerInfo, Failure>> {
         let (reply, info) = oneshot::channel();
-        self.send(Body::Look(reply));
+        self.send(Body::Look(reply), false);
         self.unless_broken(info).boxed()
     }
 
@@ -362,7 +385,7 @@ impl simulated::Connection for Connection {
         alive: Weak<()>,
     ) -> BoxFuture<'_, Result<(), Failure>> {
         let (reply, done) = oneshot::channel();
-        self.send(Body::Listen(channel, hear.into(), alive, reply));
+        self.send(Body::Listen(channel, hear.into(), alive, reply), false);
         self.unless_broken(done).boxed()
     }
 }
@@ -376,7 +399,7 @@ impl Connection {
         }
     }
 
-    fn send(&self, body: Body) {
+    fn send(&self, body: Body, may_batch: bool) {
         let Some(process) = self.process.upgrade() else { return };
         if self.shared.broken.is_cancelled() {
             return;
@@ -384,7 +407,7 @@ impl Connection {
         let delay = Duration::from_millis(process.world.random(self.link.delay()));
         let due = Instant::now() + process.ahead() + delay;
         // An error means that the connection is broken, which `broken` reports.
-        let _ = self.up.send(Message { due, body });
+        let _ = self.up.send(Message { due, body, may_batch });
         process.has_sent();
     }
 }

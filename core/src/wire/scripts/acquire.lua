@@ -1,6 +1,6 @@
 -- ACQUIRE: locks all resources for a token, or none. Returns one of:
---   time                                 granted; the fence is the proposed fence
---   {1, fence, time}                     granted
+--   time                                 granted with the proposed fence, on the fast path
+--   {1, fence, time}                     granted with this fence
 --   {2, 0}                               the token already holds a resource
 --   {0, expires_in, time, rank, holder}  refused
 --

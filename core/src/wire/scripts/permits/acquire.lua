@@ -1,6 +1,6 @@
 -- ACQUIRE of permits of a semaphore: locks all slots for a token, or none. Returns one of:
---   time                                                granted; the fence is the proposed fence
---   {1, fence, time}                                    granted
+--   time                                                granted with the proposed fence
+--   {1, fence, time}                                    granted with another fence
 --   {2, 0}                                              the token already holds a slot
 --   {0, expires_in, time, rank, holder, free, known}    refused
 --

@@ -2,9 +2,9 @@
 -- waiters that can have the free slots. Returns 1 if the token held all slots; else 0.
 --
 -- KEYS: for each permit the lock key, the queue, and the index (see permits.lua).
--- ARGV: the token, the common beginning of all lock keys, and the argument about the queue (see ../queue.lua). If the
--- waiter joins the queue or the lock keys are to be kept, also: for how long to keep the lock keys (milliseconds; '0'
--- to delete them).
+-- ARGV: the token, the common beginning of all lock keys, and the argument about the queue (see ../queue.lua). Only if
+-- the waiter joins the queue or the lock keys are kept, also: for how long to keep the lock keys (milliseconds; '0' to
+-- delete them). Without this argument, the fast path is possible.
 
 local token, base, queue, index = ARGV[1], ARGV[2], KEYS[2], KEYS[3]
 
