@@ -108,3 +108,32 @@ fn waiters_of_a_client_report_that_no_node_answers() {
     (0..3).for_each(|node| drop(servers.ask(json!({ "thaw": node }))));
     wait_until("no key is left", || servers.are_empty());
 }
+
+#[test]
+fn slow_nodes_get_no_batches_and_a_held_lock_is_refused_in_time() {
+    let servers = Servers::start(3);
+    let _lease = wait(builder(&servers).build().unwrap().lock("r").acquire()).unwrap();
+    let proxies = [0, 1, 2].map(|server| servers.proxy(server));
+    let urls = proxies.each_ref().map(|proxy| &proxy.url);
+    // In this time, a node answers once but not twice.
+    let node_timeout = Duration::from_secs(3);
+    let builder = Client::builder().nodes(urls).node_timeout(node_timeout).ttl(NEVER);
+    let client = builder.wait(Duration::ZERO).build().unwrap();
+    let all = || {
+        let locks = (0..32).map(|number| client.lock(format!("r{number}")));
+        let acquiring: Vec<_> = locks.map(|lock| lock.acquire()).collect();
+        let held = client.lock("r").acquire();
+        let leases: Vec<_> = acquiring.into_iter().map(|one| wait(one).unwrap()).collect();
+        let releasing: Vec<_> = leases.iter().map(|lease| lease.release()).collect();
+        assert!(releasing.into_iter().all(wait));
+        wait(held).unwrap_err()
+    };
+    assert_eq!(all().code(), ErrorCode::Timeout);
+    proxies.iter().for_each(|proxy| proxy.delay(2.0));
+    // The first answers show that the nodes are slow. From then on, each request is sent alone.
+    drop(all());
+    let before = servers.scripts(0);
+    assert_eq!(all().code(), ErrorCode::Timeout);
+    let scripts = servers.scripts(0) - before;
+    assert!(scripts > 2 * 32, "{scripts} scripts");
+}

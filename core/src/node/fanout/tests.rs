@@ -5,6 +5,7 @@ use crate::error::NodeOutcome;
 use crate::node::exchange::{Done, PackedRequest, Peer, ReplySink, Route};
 use crate::runtime::clock;
 use crate::transport::connection::Receive;
+use crate::transport::handshake::failure;
 use crate::wire::answer::{Answered, Failure, vote};
 use crate::wire::batch::Batchable;
 use crate::wire::keys::Keys;
@@ -48,8 +49,8 @@ struct Connection {
 }
 
 impl Route for Connection {
-    fn refused(self: Arc<Self>, _: &Arc<Request>, error: &RedisError, _: ReplySink) {
-        panic!("no server refuses anything here: {error}");
+    fn refused(self: Arc<Self>, _: &Arc<Request>, error: &RedisError, sink: ReplySink) {
+        sink.answer(Err(failure(error, true)));
     }
 
     fn send_alone(self: Arc<Self>, _: &Arc<Request>, refusal: Option<RedisError>, sink: ReplySink) {
