@@ -42,7 +42,7 @@ pub(crate) struct Redis {
     server: Arc<Server>,
     /// `Some` if the server was found through sentinels.
     named: Option<Named>,
-    /// Whether the server has refused a batch. Further batches would only delay their requests.
+    /// Whether the server has refused a batch. Other batches would then only delay their requests.
     refuses_batches: AtomicBool,
 }
 
@@ -182,8 +182,8 @@ impl NodeConnection {
         }
     }
 
-    /// Sends a request. If the request has to wait for others, and `may_batch` is `true`, the request may become part of a
-    /// batch. Returns the sink if the connection has no room for the request now.
+    /// Sends a request. If the request has to wait for others, and `may_batch` is `true`, the request may become part
+    /// of a batch. Returns the sink if the connection has no room for the request now.
     pub(crate) fn send(
         &self,
         packed_request: &PackedRequest,
@@ -248,15 +248,13 @@ impl NodeConnection {
                 let packed = packed_request.bytes();
                 return redis.connection.send_behind(&first, packed, request.limit(), sink);
             }
-            // Refusals because of the keys' slots end when the map of the cluster is up to date.
+            // The server would refuse most other batches, too.
             Some(ErrorKind::Server(
-                ServerErrorKind::Moved
-                | ServerErrorKind::Ask
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown,
-            ))
-            | None => {}
-            Some(_) => redis.refuses_batches.store(true, Ordering::Relaxed),
+                ServerErrorKind::NoPerm
+                | ServerErrorKind::CrossSlot
+                | ServerErrorKind::ResponseError,
+            )) => redis.refuses_batches.store(true, Ordering::Relaxed),
+            _ => {}
         }
         redis.send(&packed_request, sink)
     }

@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The maximum number of times that one request is sent again because a server redirects it, does not know its
-/// script, or did not run it as part of a batch. Without this limit, two servers could redirect a request to each other forever, or a server
-/// could answer forever that it does not know the script.
+/// The maximum number of times that one request is sent again because a server redirects it, does not know its script,
+/// or did not run it as part of a batch. Without this limit, two servers could redirect a request to each other
+/// forever, or a server could answer forever that it does not know the script.
 const MAX_HOPS: u8 = 8;
 
 /// The part of a node that this module uses.
@@ -354,8 +354,8 @@ impl ReplySink {
         self.in_flight.patience
     }
 
-    /// Counts a redirection, an answer that the script is unknown, or a batch that did not run the request. Returns `false` if the count is greater
-    /// than `MAX_HOPS`.
+    /// Counts a redirection, an answer that the script is unknown, or a batch that did not run the request. Returns
+    /// `false` if the count is greater than `MAX_HOPS`.
     pub(crate) fn hop(&mut self) -> bool {
         self.hops += 1;
         self.hops <= MAX_HOPS
@@ -500,7 +500,8 @@ impl Receive for ReplySink {
             Err(error) => return answer_all(batch, &|sink| sink.receive(Err(error.clone()))),
             Ok(Value::ServerError(error)) => {
                 let error = RedisError::from(error);
-                // The restart guard must learn of such an error. The server would refuse each request with the same error.
+                // The restart guard must learn of such an error. The server would refuse each request with the same
+                // error.
                 if implies_new_memory(failure(&error, true).outcome) {
                     return answer_all(batch, &|sink| sink.receive(Err(error.clone())));
                 }

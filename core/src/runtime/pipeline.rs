@@ -6,16 +6,16 @@
 //! - All state is behind one mutex, so all changes have one order, and the code needs no explicit memory orderings. A
 //!   request is added to `bytes` and its recipient to `recipients` in one step. So `recipients` and the requests in
 //!   `bytes` have the same order. The answers arrive in this order, too.
-//! - A request that has to wait for a write may be left in `unpacked`, so that it can share a command with other waiting
-//!   requests. All requests in `unpacked` come after those in `bytes`. They are packed before another request is added to
-//!   `bytes`, and whenever bytes are taken to be written.
+//! - A request that has to wait for a write may be left in `unpacked`, so that it can share a command with other
+//!   waiting requests. All requests in `unpacked` come after those in `bytes`. They are packed before another request
+//!   is added to `bytes`, and whenever bytes are taken to be written.
 //! - `is_held_back` means that a flush is due. A thread that queues a request while no flush is due sets this flag.
 //!   That thread then flushes immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only
 //!   [`flush`] clears the flag, with the mutex held and before it reads the queue. So a thread that finds the flag set
 //!   has queued its request before `flush` reads the queue, and this request will be written.
 //! - `is_writing` lets one thread write at a time. This flag is cleared, with the mutex held, only when `unpacked` and
-//!   `bytes` are empty or the connection is broken. So a thread that finds `is_writing` set has queued its request before
-//!   the writer's last read of the queue.
+//!   `bytes` are empty or the connection is broken. So a thread that finds `is_writing` set has queued its request
+//!   before the writer's last read of the queue.
 //! - The writer takes `bytes` out and writes them without the mutex. Bytes that the socket did not accept go back to
 //!   the front of `bytes`, before the bytes that other threads have queued meanwhile.
 //!
@@ -38,8 +38,8 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
 
     fn pipeline(&self) -> &Pipeline<Self>;
 
-    /// Packs all unpacked requests: groups them into commands, and appends these commands to `bytes`, and the recipient of
-    /// each command to `recipients`.
+    /// Packs all unpacked requests: groups them into commands, and appends these commands to `bytes`, and the recipient
+    /// of each command to `recipients`.
     fn pack(out: &mut PipelineState<Self>);
 
     /// Writes as many bytes as the socket accepts now.
@@ -121,8 +121,8 @@ impl<C: Pipelined> Pipeline<C> {
         lock(&self.out)
     }
 
-    /// Whether a request that is queued now waits for a write, so that it can share a command with other waiting requests.
-    /// Returns `false` for the first request within [`together`], although that request waits, too.
+    /// Whether a request that is queued now waits for a write, so that it can share a command with other waiting
+    /// requests. Returns `false` for the first request within [`together`], although that request waits, too.
     pub(crate) fn is_busy(&self) -> bool {
         let out = self.lock();
         out.is_held_back || out.is_writing || out.in_flight >= self.immediate_limit

@@ -194,14 +194,17 @@ impl<R: Receive> Pipelined for Shared<R> {
     fn pack(out: &mut PipelineState<Self>) {
         for (command, mut requests) in R::pack(std::mem::take(&mut out.unpacked)) {
             out.bytes.extend_from_slice(&command);
-            let recipient = match requests.pop() {
-                Some((_, single)) if requests.is_empty() => Destination::Request(single),
+            let (recipient, limit) = match requests.pop() {
+                Some((_, single)) if requests.is_empty() => {
+                    (Destination::Request(single), limits::USUAL)
+                }
                 last => {
                     let all = requests.into_iter().chain(last);
-                    Destination::Batch(all.map(|(request, one)| (request, Some(one))).collect())
+                    let all = all.map(|(request, recipient)| (request, Some(recipient)));
+                    (Destination::Batch(all.collect()), limits::BATCH)
                 }
             };
-            out.recipients.push_back(Expected { recipient, limit: limits::USUAL });
+            out.recipients.push_back(Expected { recipient, limit });
         }
     }
 

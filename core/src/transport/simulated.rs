@@ -29,8 +29,8 @@ pub(crate) enum Use {
 
 /// A simulated connection, which is closed when it is dropped.
 pub(crate) trait Connection: Send + Sync {
-    /// Sends a request, which may become part of a batch if `may_batch` is `true`. `on_answer` is called once, unless the
-    /// process ends.
+    /// Sends a request, which may become part of a batch if `may_batch` is `true`. `on_answer` is called once, unless
+    /// the process ends.
     fn ask(&self, request: &Arc<Request>, may_batch: bool, on_answer: OnAnswer);
 
     /// Queries information about the server.

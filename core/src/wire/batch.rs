@@ -2,9 +2,9 @@
 //! command and sending its reply than on the work of an ACQUIRE or a RELEASE.
 //!
 //! A server runs the requests of a batch one after another, and no other command in between (`scripts/batch.lua`). So a
-//! batch does nothing that its requests would not do alone. Only their order may change: RELEASEs go first. This is safe,
-//! because requests with different tokens are concurrent, and a batch has each token at most once. So reordering a batch
-//! never moves an UNDO, which is a RELEASE, ahead of the ACQUIRE of its round.
+//! batch does nothing that its requests would not do alone. Only their order may change: RELEASEs go first. This is
+//! safe, because requests with different tokens are concurrent, and a batch has each token at most once. So reordering
+//! a batch never moves an UNDO, which is a RELEASE, ahead of the ACQUIRE of its round.
 
 use crate::wire::commands::{By, counter_ttl, invoke};
 use crate::wire::keys::{KeyMode, Keys};
@@ -137,16 +137,16 @@ impl<R> Batch<R> {
     }
 }
 
-/// Returns the command that loads the batch script into a server's cache of scripts. The command changes no key. It has a
-/// key of `request`, because some servers refuse scripts without keys.
+/// Returns the command that loads the batch script into a server's cache of scripts. The command changes no key. It has
+/// a key of `request`, because some servers refuse scripts without keys.
 pub(crate) fn load(request: &Request) -> Cmd {
     let key = request.first_key().map(|keys| Cow::Borrowed(&*keys.lock));
     invoke(&BATCH, By::Source, key.as_slice()).arg(0).arg(0).arg(0).to_owned()
 }
 
 /// Divides the reply to a batch of `count` requests into one reply for each request, in the order of the batch. A reply
-/// is `None` if the server did nothing for the request, which must then be sent alone. Returns `None` if the whole reply
-/// is not valid.
+/// is `None` if the server did nothing for the request, which must then be sent alone. Returns `None` if the whole
+/// reply is not valid.
 pub(crate) fn replies(reply: Value, count: usize) -> Option<Vec<Option<Value>>> {
     let Value::Array(parts) = reply else { return None };
     let part = |part| match part {
@@ -160,7 +160,9 @@ pub(crate) fn replies(reply: Value, count: usize) -> Option<Vec<Option<Value>>> 
 mod tests {
     use super::{Batch, Batchable, MAX_REQUESTS, replies};
     use crate::wire::keys::Keys;
+    use crate::wire::limits::BATCH;
     use crate::wire::request::{Request, Subject};
+    use crate::wire::token::MAX_TOKEN;
     use quorlock_protocol::Turns;
     use redis::Value;
     use std::sync::Arc;
@@ -247,6 +249,16 @@ mod tests {
         ] {
             assert!(Batchable::new(&Arc::new(request), false).is_none());
         }
+    }
+
+    #[test]
+    fn the_longest_reply_to_a_batch_is_within_its_limit() {
+        let holder = "x".repeat(MAX_TOKEN + 1);
+        let number = i64::MIN;
+        let numbers = format!(":{number}\r\n").repeat(4);
+        let refusal = format!("*5\r\n{numbers}${}\r\n{holder}\r\n", holder.len());
+        let bytes = "*64\r\n".len() + MAX_REQUESTS * refusal.len();
+        assert!(bytes <= BATCH.bytes as usize && 1 + 6 * MAX_REQUESTS <= BATCH.values as usize);
     }
 
     #[test]

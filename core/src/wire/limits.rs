@@ -22,6 +22,8 @@ const MIB: u32 = 1024 * KIB;
 /// For replies without a limit of their own: votes, and most replies of a handshake. The largest such reply
 /// is a refusal of permits, which may name [`MAX_PERMITS`](crate::MAX_PERMITS) slots.
 pub(crate) const USUAL: Limit = Limit { bytes: 16 * KIB, values: 2 * KIB };
+/// For the reply to a batch. Each of its requests may be refused with the name of the holder.
+pub(crate) const BATCH: Limit = Limit { bytes: 64 * KIB, values: 2 * KIB };
 /// For the replies to INFO, HELLO, ROLE and CONFIG GET, and the replies of sentinels. Proxies answer INFO
 /// with more than the requested section.
 pub(crate) const REPORT: Limit = Limit { bytes: 256 * KIB, values: 8 * KIB };

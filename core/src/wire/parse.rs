@@ -157,8 +157,8 @@ fn free_permits(parts: &[Value], is_permit: bool) -> Option<FreePermits> {
     }
 }
 
-/// Parses the reply of a node that granted the proposed fence. The node has compared the proposal with its clock, so the
-/// reply is invalid if the two differ by more than the node accepts.
+/// Parses the reply of a node that granted the proposed fence. The node has compared the proposal with its clock, so
+/// the reply is invalid if the two differ by more than the node accepts.
 fn proposal_granted(proposal: u64, clock: i64) -> Option<Reply> {
     let clock = clock_reading(clock)?;
     let is_near = clock.abs_diff(proposal) <= microseconds(FENCE_WINDOW);

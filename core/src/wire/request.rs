@@ -242,8 +242,8 @@ impl Request {
         }
     }
 
-    /// The slot of the request's keys in a Redis Cluster, where all keys of a request share one slot. LIST is sent to each
-    /// master, so it needs no slot.
+    /// The slot of the request's keys in a Redis Cluster, where all keys of a request share one slot. LIST is sent to
+    /// each master, so it needs no slot.
     pub(crate) fn slot(&self) -> u16 {
         self.first_key().map_or(0, Keys::slot)
     }

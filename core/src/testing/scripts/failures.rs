@@ -395,8 +395,9 @@ fn a_request_that_finds_a_foreign_type_changes_nothing_and_leaves_no_key_for_eve
     assert!(refused > 200, "only {refused} requests were refused");
 }
 
-/// Returns a batch, and the ACQUIREs that must run before it. The batch releases two locks that are held and one that is
-/// not, and acquires two free locks and one lock that another token holds. Each request of the batch has its own token.
+/// Returns a batch, and the ACQUIREs that must run before it. The batch releases two locks that are held and one that
+/// is not, and acquires two free locks and one lock that another token holds. Each request of the batch has its own
+/// token.
 fn batch() -> (Batch<Request>, Vec<Request>) {
     let of = |(resource, token)| Arc::new(subject([Keys::new("p-", resource)].into(), token, None));
     let [a, b, other] = [("a", 1), ("b", 2), ("c", 3)].map(of);

@@ -159,8 +159,8 @@ struct Batches {
 }
 
 impl Batches {
-    /// Returns the messages that the node processes next, without other messages in between. Returns `None` after the last
-    /// message.
+    /// Returns the messages that the node processes next, without other messages in between. Returns `None` after the
+    /// last message.
     async fn next(&mut self) -> Option<Vec<Arriving>> {
         if let Some(batch) = self.planned.pop_front() {
             return Some(batch);

@@ -1,13 +1,13 @@
 -- BATCH: runs RELEASEs and then ACQUIREs, each for one lock in exclusive mode, with nothing between them. Returns for
 -- each request what its own script would return (see release.lua and acquire.lua), or -1 if this script did nothing for
--- the request. The client must then send the request alone. A RELEASE gets -1 if its queue exists. An ACQUIRE gets -1 if
--- its queue exists, if the fence would not be the proposed fence, or if the server refuses a command. If the whole script
--- fails, it has changed nothing.
+-- the request. The client must then send the request alone. A RELEASE gets -1 if its queue exists. An ACQUIRE gets -1
+-- if its queue exists, if the fence would not be the proposed fence, or if the server refuses a command. If the whole
+-- script fails, it has changed nothing.
 --
 -- KEYS: the queue of each RELEASE and then of each ACQUIRE; their lock keys, in the same order; the fence key of each
 -- ACQUIRE.
--- ARGV: the number of RELEASEs, the ttl of the locks, and the minimum ttl of the fence keys (milliseconds); the token of
--- each RELEASE and of each ACQUIRE; the proposed fence of each ACQUIRE.
+-- ARGV: the number of RELEASEs, the ttl of the locks, and the minimum ttl of the fence keys (milliseconds); the token
+-- of each RELEASE and of each ACQUIRE; the proposed fence of each ACQUIRE.
 
 --- clock.lua
 local releases, ttl, memory = tonumber(ARGV[1]), ARGV[2], ARGV[3]

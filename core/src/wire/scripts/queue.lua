@@ -10,11 +10,11 @@
 -- retry on their own. So queue commands use pcall, and their errors never end the script. A script must read the clock
 -- (`now`) before it inserts this file.
 --
--- A script gets all values about the queue as one argument, because a server spends CPU on each argument. Spaces separate
--- the values: `turn`, the length of a notified waiter's turn (microseconds), and `kept`, the ttl of the queue
--- (milliseconds). For a round of a waiter also: `reserve`, for how long the waiter keeps its turn if another resource is
--- held (microseconds); `ticket` ('-' if the waiter does not join the queue); and `waiter`. Before it inserts this file, a
--- script must set `queue_argument` to this argument, or to nil.
+-- A script gets all values about the queue as one argument, because a server spends CPU on each argument. Spaces
+-- separate the values: `turn`, the length of a notified waiter's turn (microseconds), and `kept`, the ttl of the queue
+-- (milliseconds). For a round of a waiter also: `reserve`, for how long the waiter keeps its turn if another resource
+-- is held (microseconds); `ticket` ('-' if the waiter does not join the queue); and `waiter`. Before it inserts this
+-- file, a script must set `queue_argument` to this argument, or to nil.
 
 local turn, kept, reserve, ticket, waiter =
   string.match(queue_argument or '', '^(%d+) (%d+) ?(%d*) ?(%S*) ?(.*)$')

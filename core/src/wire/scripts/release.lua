@@ -2,9 +2,9 @@
 -- waiter for each resource that is free now. Returns 1 if the token held all resources; else 0.
 --
 -- KEYS: for each resource the lock key and the queue.
--- ARGV: the token, and the argument about the queue (see queue.lua). Only if the waiter joins the queue or the lock keys
--- are kept, also: for how long to keep the lock keys (milliseconds; '0' to delete them). Without this argument, the fast
--- path is possible.
+-- ARGV: the token, and the argument about the queue (see queue.lua). Only if the waiter joins the queue or the lock
+-- keys are kept, also: for how long to keep the lock keys (milliseconds; '0' to delete them). Without this argument,
+-- the fast path is possible.
 
 -- Fast path: one resource, no waiters.
 if #KEYS == 2 and not ARGV[3] and redis.pcall('EXISTS', KEYS[2]) ~= 1 then
