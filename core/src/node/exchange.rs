@@ -9,7 +9,7 @@
 //! wake a task or drop a connection. `fanout.rs` calls this module.
 
 use crate::error::NodeOutcome;
-use crate::transport::connection::{BatchOf, RawReply, Receive};
+use crate::transport::connection::{BatchOf, Packed, RawReply, Receive};
 use crate::transport::handshake::failure;
 use crate::wire::answer::{Answered, Failure, implies_new_memory};
 use crate::wire::batch::{self, Batch, Batchable};
@@ -525,7 +525,7 @@ impl Receive for ReplySink {
         next
     }
 
-    fn pack(requests: Vec<(Batchable, Self)>) -> Vec<(Vec<u8>, Vec<(Batchable, Self)>)> {
+    fn pack(requests: Vec<(Batchable, Self)>) -> Vec<Packed<Self>> {
         let packed =
             |batch: Batch<Self>| (batch.command(By::Hash).get_packed_command(), batch.into_items());
         Batch::plan(requests).into_iter().map(packed).collect()

@@ -62,8 +62,11 @@ pub(crate) trait Receive: Send + Sized + 'static {
     fn receive_batch(batch: BatchOf<Self>, reply: RawReply) -> Vec<Vec<u8>>;
 
     /// Groups requests into commands and encodes them. Returns each command with its requests.
-    fn pack(requests: Vec<(Self::Request, Self)>) -> Vec<(Vec<u8>, Vec<(Self::Request, Self)>)>;
+    fn pack(requests: Vec<(Self::Request, Self)>) -> Vec<Packed<Self>>;
 }
+
+/// A command, and its requests in their order.
+pub(crate) type Packed<R> = (Vec<u8>, Vec<(<R as Receive>::Request, R)>);
 
 /// The requests of a command that carries several requests, in their order. A recipient is `None` if it was given up.
 pub(crate) type BatchOf<R> = Vec<(<R as Receive>::Request, Option<R>)>;
@@ -83,7 +86,7 @@ impl Receive for Nobody {
         Vec::new()
     }
 
-    fn pack(_: Vec<(Infallible, Self)>) -> Vec<(Vec<u8>, Vec<(Infallible, Self)>)> {
+    fn pack(_: Vec<(Infallible, Self)>) -> Vec<Packed<Self>> {
         Vec::new()
     }
 }
