@@ -206,15 +206,14 @@ impl NodeConnection {
             Self::Simulated(connection) => {
                 let request = Arc::clone(&packed_request.request);
                 let weak = Arc::downgrade(connection);
-                let on_answer: OnAnswer = Box::new(move |answered| {
-                    let Some(answered) = answered else {
-                        let is_unasked = sink.send_alone(&request, None).is_some();
-                        if let (true, Some(connection)) = (is_unasked, weak.upgrade()) {
+                let on_answer: OnAnswer = Box::new(move |answered| match answered {
+                    Some(answered) => sink.take(answered),
+                    None => {
+                        let is_needed = sink.send_alone(&request, None).is_some();
+                        if let Some(connection) = weak.upgrade().filter(|_| is_needed) {
                             connection.ask(&request.again(), false, Box::new(drop));
                         }
-                        return;
-                    };
-                    sink.take(answered);
+                    }
                 });
                 connection.ask(&packed_request.request, may_batch, on_answer);
                 Ok(())

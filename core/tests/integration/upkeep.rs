@@ -20,23 +20,15 @@ fn hold(lease: &Lease, time: Duration) {
     }
 }
 
-/// Returns the number of scripts that the server has run.
-fn scripts(servers: &Servers, server: usize) -> u64 {
-    let stats = servers.command(server, &["INFO", "commandstats"]);
-    let line = stats.as_str().unwrap().lines().find(|line| line.starts_with("cmdstat_evalsha:"));
-    let calls = line.and_then(|line| line.split("calls=").nth(1)?.split(',').next());
-    calls.map_or(0, |calls| calls.parse().unwrap())
-}
-
 #[test]
 fn a_lease_with_a_short_ttl_survives_a_long_body_with_few_renewals() {
     let servers = Servers::start(5);
     let ttl = Duration::from_millis(if cfg!(debug_assertions) { 1_500 } else { 50 });
     let lease = wait(client(&servers, ttl).lock("r").acquire()).unwrap();
-    let before = scripts(&servers, 0);
+    let before = servers.scripts(0);
     let began = Instant::now();
     hold(&lease, Duration::from_secs(4));
-    let extensions = scripts(&servers, 0) - before;
+    let extensions = servers.scripts(0) - before;
     let held = began.elapsed();
     assert!(wait(lease.release()));
     let most = held.as_secs_f64() / (ttl.as_secs_f64() / 3.0) + 1.0;
@@ -51,13 +43,13 @@ fn many_leases_are_renewed_in_shared_requests() {
     let client = client(&servers, ttl);
     let pending: Vec<_> = (0..500).map(|i| client.lock(format!("r{i}")).acquire()).collect();
     let leases: Vec<_> = pending.into_iter().map(|pending| wait(pending).unwrap()).collect();
-    let before = scripts(&servers, 0);
+    let before = servers.scripts(0);
     let began = Instant::now();
     while began.elapsed() < 2 * ttl {
         assert!(leases.iter().all(Lease::is_valid));
         thread::sleep(Duration::from_millis(20));
     }
-    let requests = scripts(&servers, 0) - before;
+    let requests = servers.scripts(0) - before;
     // Without batches, the renewals would take 3,000 requests. Full batches take at least 48.
     assert!((40..600).contains(&requests), "{requests} requests");
     drop(leases);
@@ -217,9 +209,9 @@ fn a_released_lease_is_neither_reported_lost_nor_renewed() {
     let reported = dropped.1.recv_timeout(crate::TIMEOUT);
     assert_eq!(reported, Err(mpsc::RecvTimeoutError::Disconnected), "the callback is dropped");
     wait_until("the nodes are free", || servers.are_empty());
-    let before = scripts(&servers, 0);
+    let before = servers.scripts(0);
     thread::sleep(Duration::from_millis(300));
-    assert_eq!(scripts(&servers, 0), before);
+    assert_eq!(servers.scripts(0), before);
 }
 
 #[test]

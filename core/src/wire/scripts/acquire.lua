@@ -1,6 +1,6 @@
 -- ACQUIRE: locks all resources for a token, or none. Returns one of:
---   time                                 granted with the proposed fence, on the fast path
---   {1, fence, time}                     granted with this fence
+--   time                                 granted with the proposed fence
+--   {1, fence, time}                     granted with another fence
 --   {2, 0}                               the token already holds a resource
 --   {0, expires_in, time, rank, holder}  refused
 --
@@ -19,7 +19,7 @@
 if #KEYS == 3 and not is_queued and redis.call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
   local text = fence == proposal and ARGV[3] or string.format('%.0f', fence)
   redis.call('SET', KEYS[2], text, 'PX', memory)
-  return is_near and fence == proposal and now or {1, fence, now}
+  return reply
 end
 
 local queue_argument = ARGV[5]
@@ -60,7 +60,7 @@ if longest == 0 then
     redis.call('SET', KEYS[i + 1], string.format('%.0f', fence), 'PX', memory)
     if waiter then redis.pcall('ZREM', KEYS[i + 2], waiter) end
   end
-  return {1, fence, now}
+  return reply
 end
 
 local rank = -1

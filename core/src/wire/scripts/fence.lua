@@ -27,3 +27,6 @@ end
 -- The fence counter must not expire before the clock has passed the counter's value: otherwise, the next
 -- fence would be smaller.
 if fence - now > FENCE_WINDOW then memory = memory + math.ceil((fence - now) / 1000) end
+
+-- What ACQUIRE returns if it locks the resources.
+local reply = is_near and fence == proposal and now or {1, fence, now}

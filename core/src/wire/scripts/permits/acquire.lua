@@ -40,7 +40,7 @@ end
 
 local function granted()
   if has_index then keep_index(index, memory) end
-  return is_near and fence == proposal and now or {1, fence, now}
+  return reply
 end
 
 -- Fast path: one permit, no waiters.

@@ -63,7 +63,7 @@ if #KEYS == 4 and KEYS[4] ~= KEYS[1] and not is_queued then
     redis.call('SET', KEYS[2], text, 'PX', memory)
     is_granted = true
   end
-  if is_granted then return is_near and fence == proposal and now or {1, fence, now} end
+  if is_granted then return reply end
 end
 
 --- readers.lua
@@ -115,7 +115,7 @@ local function lock_all()
   end
 end
 
-if is_free and not is_queued then return lock_all() or {1, fence, now} end
+if is_free and not is_queued then return lock_all() or reply end
 
 local queue_argument = ARGV[5]
 --- queue.lua
@@ -154,7 +154,7 @@ if longest == 0 then
     if waiter then redis.pcall('ZREM', queue, name(i)) end
     if waiter and KEYS[i + 3] ~= lock then invite_readers(lock, queue) end
   end
-  return {1, fence, now}
+  return reply
 end
 
 local rank = -1
