@@ -46,6 +46,21 @@ class Figures:
         figure: float | None = summaries.get(name, {}).get("server cpu per node")
         return figure
 
+    def one_node_rate(self, name: str) -> float | None:
+        """Returns the cycles per second on one node, with 64 cycles in flight."""
+        summaries = self.all.get("in flight, one node", {})
+        figure: float | None = summaries.get(name, {}).get("rate")
+        return figure
+
+    def times_before_contention(self, name: str) -> float | None:
+        """Returns the CPU time of one server per cycle of a client that has waited for a lock,
+        relative to that of a client that has not."""
+        summaries = self.all.get("contention", {"before": {}, "after": {}})
+        after, before = (
+            summaries[kind].get(name, {}).get("server cpu per node") for kind in ["after", "before"]
+        )
+        return ratio(after, before)
+
     def round_trips(self) -> Mapping[float, dict[str, dict[str, Any]]]:
         """Returns the summaries by the round-trip time in milliseconds, and by contender."""
         measured = self.all.get("round trips", {})
@@ -75,9 +90,13 @@ class Figures:
         ]
         return min((figure for figure in known if figure is not None), default=None)
 
-    def busiest_peer(self, language: str, level: int) -> float | None:
-        """Returns the largest `rate` of these peers."""
-        known = [self.rate(name, level) for name in self.peers(language)]
+    def busiest_peer(self, language: str, form: str, level: int) -> float | None:
+        """Returns the largest `rate` of these peers in one form, `sync` or `async`."""
+        known = [
+            self.rate(name, level)
+            for name in self.peers(language)
+            if self.all["contenders"][name]["form"] == form
+        ]
         return max((figure for figure in known if figure is not None), default=None)
 
     def kind(self, name: str) -> str:

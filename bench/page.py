@@ -95,7 +95,8 @@ def _introduction(figures: Figures) -> str:
                     "- The *floor* is a Rust program that uses raw sockets to send the same"
                     " requests that quorlock sends. The program waits for the replies of a majority"
                     " of the nodes, has no timeouts, does not delete the keys of failed acquires,"
-                    " and does not reconnect.",
+                    " and does not reconnect. The program never sends several requests as one"
+                    " command, as quorlock does with many cycles in flight.",
                     "- *Floor, all* is the *floor* program with one difference: it waits for the"
                     " replies of all nodes.",
                     "- *Floor, plain* is the *floor* program with simpler requests: an acquire is a"
@@ -244,8 +245,16 @@ def _in_flight(figures: Figures) -> str:
             "The next table shows the latency of a cycle, and the CPU time that the client process"
             " uses per cycle, when 64 cycles are in flight.",
             table(columns, detailed),
+            *_one_node(figures.all.get("in flight, one node")),
         ]
     )
+
+
+def _one_node(summaries: Summaries | None) -> Iterator[str]:
+    if summaries is not None:
+        columns = ["64 in flight, one node", "cycles/s", "median", "p99", "CPU"]
+        yield "The next table shows the same figures for clients that use only one node."
+        yield table(columns, _sorted_rows(summaries, _rate_cells, key="rate", reverse=True))
 
 
 def _rates(figures: Figures) -> Iterator[list[str]]:
@@ -285,8 +294,28 @@ def _servers(figures: Figures) -> str:
                 "A dash means that the value was not measured.",
             ),
             table(columns, _server_rows(figures)),
+            *_contention(figures.all.get("contention")),
         ]
     )
+
+
+def _contention(summaries: Mapping[str, Summaries] | None) -> Iterator[str]:
+    if summaries is not None:
+        yield _lines(
+            "A client that has to wait for a lock subscribes to messages of the nodes. The next",
+            "table compares the CPU time that a server uses per cycle for a client that has never",
+            "waited, and for a client that has waited once. The clients run one cycle at a time.",
+        )
+        yield table(["", "never waited", "waited once", "ratio"], _contention_rows(summaries))
+
+
+def _contention_rows(summaries: Mapping[str, Summaries]) -> Iterator[list[str]]:
+    for each in summaries["before"]:
+        before, after = (
+            summaries[kind][each].get("server cpu per node") for kind in ["before", "after"]
+        )
+        cells = ["-" if figure is None else f"{figure:.1f} µs" for figure in [before, after]]
+        yield [name(each), *cells, _times(after, before)]
 
 
 def _server_rows(figures: Figures) -> Iterator[list[str]]:
@@ -363,7 +392,8 @@ def _faults(figures: Figures) -> str:
                 [
                     "- *Frozen* nodes are stopped with SIGSTOP.",
                     "- *Killed* nodes are terminated with SIGKILL.",
-                    "- *Slow* nodes delay each reply by 50 ms.",
+                    "- *Slow* nodes are behind a relay that delays each reply by 50 ms. They are"
+                    " compared with nodes behind a relay that does not delay the replies.",
                     "- *Hangs* means that a call to the library did not return within 10 s.",
                     "- *Fails* means that the library reported an error in two consecutive rounds"
                     " of the benchmark.",

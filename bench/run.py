@@ -17,7 +17,15 @@ import parameters
 from group import Group
 from progress import progress
 from roster import contenders
-from scenarios import faults, holding, in_flight, one_at_a_time, round_trips, startup
+from scenarios import (
+    contention,
+    faults,
+    holding,
+    in_flight,
+    one_at_a_time,
+    round_trips,
+    startup,
+)
 
 
 def main() -> None:
@@ -43,6 +51,8 @@ def main() -> None:
         "missing": sorted(missing),
         "one at a time": one_at_a_time.measure(present),
         "in flight": in_flight.measure(present),
+        "in flight, one node": in_flight.measure_one_node(present),
+        "contention": contention.measure(present),
         "round trips": round_trips.measure(present),
         "faults": faults.measure(present),
         "start": startup.measure(),

@@ -55,7 +55,10 @@ def measure(contenders: Sequence[Contender]) -> dict[str, dict[str, dict[str, Su
 
 def _measure(contenders: Sequence[Contender], fault: Fault) -> dict[str, dict[str, Summary]]:
     with ExitStack() as stack:
-        healthy = start(stack, contenders, Group(stack))
+        group = Group(stack)
+        # The relays of slow nodes use CPU time. So healthy nodes have relays, too, without a delay.
+        group.urls = slow_urls(stack, group, fault.slow, 0)
+        healthy = start(stack, contenders, group)
         group = fault.prepare(stack)
         faulty = start(stack, contenders, group, counts_cpu=False)
         fault.strike(group)

@@ -238,7 +238,7 @@ def with_node_cpu(**figures: float) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("uvloop", "met"), [(11.0, True), (11.1, False)])
+@pytest.mark.parametrize(("uvloop", "met"), [(13.0, True), (13.1, False)])
 def test_every_form_must_spare_the_servers(uvloop: float, met: bool) -> None:
     found = with_node_cpu(rslock=10.0, uvloop=uvloop)
     what = "CPU time of a server per cycle, 64 cycles in flight"
