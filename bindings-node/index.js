@@ -7,7 +7,7 @@
 // First, because in some bundles no other `require` works, and the error that this one throws tells what to do.
 const native = require('#native')
 const { channel, tracingChannel } = require('node:diagnostics_channel')
-const { setInterval } = require('node:timers')
+const { setImmediate, setInterval } = require('node:timers')
 const { inspect } = require('node:util')
 const { isMainThread } = require('node:worker_threads')
 const {
@@ -36,6 +36,11 @@ const alive = setInterval(() => {}, 2 ** 31 - 1).unref()
 let running = 0
 
 const mailbox = new native.Mailbox((numbers, results) => {
+  if (numbers.length > 1) {
+    // The code that waits for these results often starts the next operations. They send their requests together.
+    native.cork()
+    setImmediate(native.uncork)
+  }
   for (let index = 0; index < numbers.length; index++) take(numbers[index])(results[index])
 })
 

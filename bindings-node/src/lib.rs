@@ -552,6 +552,18 @@ pub fn unit_warning(ttl: Unknown<'_>) -> Result<Option<String>> {
     Ok(quorlock::unit_warning(Dialect::JavaScript, &value(ttl)?))
 }
 
+/// Makes the operations that this thread starts send their requests together, at the next call of `uncork`.
+#[napi(catch_unwind)]
+pub fn cork() {
+    quorlock::cork();
+}
+
+/// Sends the requests that wait because of `cork`.
+#[napi(catch_unwind)]
+pub fn uncork() {
+    quorlock::uncork();
+}
+
 /// Closes all clients and releases all leases, for the exit of the process. Blocks for at most `milliseconds`.
 #[napi(catch_unwind)]
 pub fn release_all(milliseconds: u32) {

@@ -80,6 +80,18 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
     imports::prepare(py)
 }
 
+/// Makes the operations that this thread starts send their requests together, at the next call of `uncork`.
+#[pyfunction]
+fn cork(py: Python<'_>) {
+    py.detach(quorlock::cork);
+}
+
+/// Sends the requests that wait because of `cork`.
+#[pyfunction]
+fn uncork(py: Python<'_>) {
+    py.detach(quorlock::uncork);
+}
+
 /// Runs the command line and returns its exit status. The first argument is the program's name.
 #[pyfunction]
 fn command_line(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
@@ -133,5 +145,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(prepare, module)?)?;
     module.add_function(wrap_pyfunction!(logging::records, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
+    module.add_function(wrap_pyfunction!(cork, module)?)?;
+    module.add_function(wrap_pyfunction!(uncork, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

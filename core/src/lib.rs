@@ -56,6 +56,8 @@ pub use lock::renewer::release_all;
 pub use memory::node::Fault;
 pub use runtime::fork::PerProcess;
 pub use runtime::{Operation, Pending};
+#[doc(hidden)]
+pub use runtime::{cork, uncork};
 pub use telemetry::histogram::Histogram;
 pub use telemetry::metrics::{Family, Kind, Sample, Value};
 pub use telemetry::records::{Detail, Listener, Record, TARGETS};

@@ -33,6 +33,30 @@ test('using releases the lock when the work throws, and throws the same error', 
   await until(() => servers.isFree('r'))
 })
 
+test('operations that continue in one iteration of the event loop send their requests together', async (t) => {
+  const servers = await Servers.start(t, 1)
+  const client = new Client(servers.urls)
+  const scripts = async () => {
+    const stats = await servers.command(0, 'INFO', 'commandstats')
+    return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)[1])
+  }
+  const cycle = async (number) => {
+    await client.locked(`r${number}`)
+    return client.lock(`r${number}`)
+  }
+  await (await client.lock('first')).release()
+  // On a loaded machine, the last result may arrive late, or the iteration may take too long.
+  await until(async () => {
+    const before = await scripts()
+    const cycles = Array.from({ length: 8 }, (_, number) => cycle(number))
+    stall(100) // meanwhile, the results of all `locked` calls arrive
+    const leases = await Promise.all(cycles) // `locked` runs no script
+    const commands = (await scripts()) - before
+    for (const lease of leases) await lease.release()
+    return commands === 1
+  })
+})
+
 test('using reports a lost lease, unless the work threw', async (t) => {
   const { servers, client } = await open(t)
   await assert.rejects(client.using('r', () => steal(servers, 'r')), LeaseLostError)

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from nodes import keys, steal
 from servers import Servers
-from waiting import wait_until_async
+from waiting import wait_until, wait_until_async
 
 import quorlock
 from quorlock import _asyncio
@@ -58,6 +58,37 @@ def test_errors_reach_the_awaiting_task(servers: Servers) -> None:
             await client.lock("r").acquire_async()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_tasks_that_continue_in_one_iteration_send_their_requests_together(
+    start_servers: Callable[..., Servers], new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    (server,) = start_servers(1)
+
+    def scripts() -> int:
+        stats = str(server.command("INFO", "commandstats"))
+        return int(stats.split("cmdstat_evalsha:calls=")[1].split(",")[0])
+
+    async def hold(client: quorlock.Client, number: int) -> None:
+        async with client.lock(f"r{number}"):
+            pass
+
+    async def commands_of_releases() -> int:
+        async with quorlock.Client([server.url]) as client:
+            holding = [asyncio.create_task(hold(client, number)) for number in range(8)]
+            await asyncio.sleep(0)  # all acquires are sent
+            wait_until(lambda: client.stats().wins == 8)  # their results arrive
+            before = scripts()
+            await asyncio.gather(*holding)
+            return scripts() - before
+
+    def is_one_command() -> bool:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(commands_of_releases()) == 1
+
+    # On a loaded machine, the last result may arrive late, or the iteration may take too long.
+    wait_until(is_one_command)
 
 
 def test_tasks_that_share_a_lock_object_exclude_each_other(servers: Servers) -> None:

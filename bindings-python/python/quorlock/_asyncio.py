@@ -7,16 +7,16 @@ or collected, its operations are cancelled. `_async` calls it.
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 from ._hubs import open_inbox
-from ._quorlock import Inbox
+from ._quorlock import Inbox, cork, uncork
 
 # The import of asyncio takes longer than the rest of the package, and programs without an event
 # loop do not need it. So all modules import it where they use it.
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable
-    from weakref import WeakKeyDictionary, ref
 
     from ._quorlock import Pending
 
@@ -47,17 +47,22 @@ class Mailbox:
 
         Runs in the event loop.
         """
-        for target, loss in self.inbox.take():
+        results = self.inbox.take()
+        for target, loss in results:
             if loss is not None:
                 # Schedule the callback instead of calling it. If it raises, the loop reports the
                 # exception, and the other results are still delivered.
                 _running().call_soon(target, loss)
             elif (future := target()) is not None and not future.done():
                 future.set_result(None)
+        if len(results) > 1:
+            # The tasks that wait for these results often start the next operations. They send their
+            # requests together.
+            cork()
+            _running().call_soon(uncork)
 
 
-_shared: "dict[str, WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]]]" = {}
-"""The mailboxes of all event loops, as the entry `mailboxes`."""
+_mailboxes: "WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]]" = WeakKeyDictionary()
 
 
 def inbox() -> Inbox:
@@ -65,8 +70,6 @@ def inbox() -> Inbox:
 
 
 async def result(pending: "Pending[T]") -> T:
-    from weakref import ref
-
     loop = _running()
     future: asyncio.Future[None] = loop.create_future()
     mailbox = _mailbox(loop)
@@ -111,7 +114,6 @@ class Body:
 
     def __init__(self) -> None:
         import asyncio
-        from weakref import ref
 
         task = asyncio.current_task()
         # Weak: the `on_lost` callback must not keep a task alive that is discarded with its loop.
@@ -147,25 +149,12 @@ class Body:
 
 
 def _mailbox(loop: "asyncio.AbstractEventLoop") -> Mailbox:
-    mailboxes = _all_mailboxes()
-    own = mailboxes.get(loop)
+    own = _mailboxes.get(loop)
     mailbox = None if own is None else own()
     if mailbox is None:
-        from weakref import ref
-
         mailbox = _open(loop)
-        mailboxes[loop] = ref(mailbox)
+        _mailboxes[loop] = ref(mailbox)
     return mailbox
-
-
-def _all_mailboxes() -> "WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Mailbox]]":
-    mailboxes = _shared.get("mailboxes")
-    if mailboxes is None:
-        from weakref import WeakKeyDictionary
-
-        # The event loops of several threads may get here at the same time.
-        mailboxes = _shared.setdefault("mailboxes", WeakKeyDictionary())
-    return mailboxes
 
 
 def _running() -> "asyncio.AbstractEventLoop":
@@ -210,13 +199,11 @@ def _open(loop: "asyncio.AbstractEventLoop") -> Mailbox:
 
 def _open_without_socket(loop: "asyncio.AbstractEventLoop") -> Mailbox:
     """Opens a mailbox for an event loop that cannot watch sockets. A thread wakes up the loop."""
-    from weakref import ref
-
     weak_loop = ref(loop)
 
     def wake_up() -> None:
         loop = weak_loop()
-        own = None if loop is None else _all_mailboxes().get(loop)
+        own = None if loop is None else _mailboxes.get(loop)
         mailbox = None if own is None else own()
         if loop is not None and mailbox is not None:
             with suppress(RuntimeError):  # the loop is closed

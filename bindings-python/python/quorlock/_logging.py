@@ -15,8 +15,6 @@ from ._quorlock import records
 LEVELS = {1: 40, 2: 30, 3: 20, 4: 10, 5: 5}
 """The levels of `logging`, by the core's levels: error, warn, info, debug, trace."""
 
-_FROM_TRACE = sorted(LEVELS.items(), reverse=True)
-
 
 def _logging() -> ModuleType | None:
     # If `logging` was not imported, or its import is not finished, there are no handlers.
@@ -36,18 +34,23 @@ def forward() -> None:
 
 
 _loggers: dict[str, Any] = {}
-"""The loggers by the core's targets. Each operation reads their levels, and `getLogger` is slow."""
+"""The loggers by the core's targets, and the logger `quorlock`. `getLogger` is slow."""
 
 
 def _logger(logging: ModuleType, target: str) -> Any:
     """Returns the logger for a target of the core."""
     if target not in _loggers:
-        _loggers["quorlock"] = logging.getLogger("quorlock")
         _loggers[target] = logging.getLogger(target.replace("::", "."))
-    # Without any handler, `logging` would print warnings to stderr.
-    if not _loggers["quorlock"].handlers:
-        _loggers["quorlock"].addHandler(logging.NullHandler())
     return _loggers[target]
+
+
+def _package(logging: ModuleType) -> Any:
+    """Returns the logger `quorlock`, the parent of all others."""
+    package = _logger(logging, "quorlock")
+    # Without any handler, `logging` would print warnings to stderr.
+    if not package.handlers:
+        package.addHandler(logging.NullHandler())
+    return package
 
 
 def levels(targets: Iterable[str]) -> list[int]:
@@ -59,11 +62,17 @@ def levels(targets: Iterable[str]) -> list[int]:
     logging = _logging()
     if logging is None:
         return [2 for _ in targets]
-    return [max(2, _level(_logger(logging, target))) for target in targets]
+    # Each operation gets here, and `isEnabledFor` of each logger would take too long.
+    package = _package(logging)
+    inherited, disabled = package.getEffectiveLevel(), package.manager.disable
+    return [_level(_logger(logging, target), inherited, disabled) for target in targets]
 
 
-def _level(logger: Any) -> int:
-    return next((level for level, number in _FROM_TRACE if logger.isEnabledFor(number)), 0)
+def _level(logger: Any, inherited: int, disabled: int) -> int:
+    lowest = max(logger.level or inherited, disabled + 1)
+    if logger.disabled or lowest > LEVELS[3]:
+        return 2
+    return sum(number >= lowest for number in LEVELS.values())
 
 
 def log(
@@ -73,6 +82,7 @@ def log(
     logging = _logging()
     if logging is None:
         return
+    _package(logging)
     logger = _logger(logging, target)
     if not logger.isEnabledFor(LEVELS[level]):
         return

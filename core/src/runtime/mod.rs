@@ -11,10 +11,11 @@
 //! rules.
 //!
 //! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives the runtime),
-//! `priority.rs`, `pipeline.rs` (buffering of requests to write), `deadline.rs`, `panics.rs`, `fork.rs`, then the small
-//! files: `clock.rs`, `timer.rs`, `random.rs`, `mutex.rs`, `sync.rs`, `threads.rs`.
+//! `priority.rs`, `pipeline.rs` (buffering of requests to write), `cork.rs`, `deadline.rs`, `panics.rs`, `fork.rs`, then
+//! the small files: `clock.rs`, `timer.rs`, `random.rs`, `mutex.rs`, `sync.rs`, `threads.rs`.
 
 pub(crate) mod clock;
+pub(crate) mod cork;
 pub(crate) mod deadline;
 pub(crate) mod drivers;
 pub(crate) mod executor;
@@ -107,9 +108,27 @@ where
     });
 }
 
+/// Corks the calling thread: from now on, the requests of operations that this thread starts wait for [`uncork`], so
+/// that requests to one node can share a command.
+///
+/// Intended for event loops: they start many operations in one iteration, and call `uncork` at its end. Blocking
+/// until a [`Pending`] is done uncorks the thread, too. If the event loop stalls, requests wait for about 10 ms at
+/// most.
+#[doc(hidden)]
+pub fn cork() {
+    cork::cork();
+}
+
+/// Sends the requests that wait because of [`cork`].
+#[doc(hidden)]
+pub fn uncork() {
+    cork::uncork();
+}
+
 /// Runs a future on the calling thread, which also drives the runtime until the future is done. Fails if the runtime
 /// cannot start.
 pub(crate) fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
+    uncork();
     executor().map(|executor| executor.drive(future))
 }
 
@@ -221,6 +240,7 @@ impl<T> Pending<T> {
         if let Some(value) = self.now() {
             return Some(value);
         }
+        uncork();
         let deadline = Instant::now().checked_add(timeout);
         let left = || {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));

@@ -13,6 +13,8 @@
 //!   That thread then flushes immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only
 //!   [`flush`] clears the flag, with the mutex held and before it reads the queue. So a thread that finds the flag set
 //!   has queued its request before `flush` reads the queue, and this request will be written.
+//! - A corked thread (see `cork.rs`) leaves the flush to the end of its cork. It does not set `is_held_back`, so it
+//!   delays no request of another thread: the next flush writes all requests.
 //! - `is_writing` lets one thread write at a time. This flag is cleared, with the mutex held, only when `unpacked` and
 //!   `bytes` are empty or the connection is broken. So a thread that finds `is_writing` set has queued its request
 //!   before the writer's last read of the queue.
@@ -52,6 +54,9 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
     /// Makes the runtime call [`flush`] soon.
     fn flush_later(&self);
 
+    /// If the calling thread is corked, makes sure that [`flush`] is called when it is uncorked, and returns `true`.
+    fn flush_at_uncork(self: &Arc<Self>) -> bool;
+
     /// Makes the runtime call [`go_on`] when the socket accepts more bytes.
     fn go_on_later(self: &Arc<Self>);
 }
@@ -86,12 +91,18 @@ pub(crate) struct PipelineState<C: Pipelined> {
 
 type StateGuard<'a, C> = MutexGuard<'a, PipelineState<C>>;
 
+/// So many waiting requests on one connection are written even if their thread is corked: the server can then begin
+/// while the thread queues further requests.
+const ENOUGH: usize = 32;
+
 thread_local! {
     /// The connections whose flush this thread has postponed to the end of [`together`].
     static HELD_BACK: RefCell<Option<Vec<Arc<dyn Flush>>>> = RefCell::new(None);
 }
 
-trait Flush {
+/// A connection, without its type.
+pub(crate) trait Flush: Send + Sync {
+    /// Writes the queued requests.
     fn flush(self: Arc<Self>);
 }
 
@@ -195,6 +206,12 @@ pub(crate) fn put_unpacked<C: Pipelined>(
 fn queued<C: Pipelined>(connection: &Arc<C>, mut out: StateGuard<'_, C>) {
     out.in_flight += 1;
     if out.is_held_back {
+        return;
+    }
+    if connection.flush_at_uncork() {
+        if out.unpacked.len() >= ENOUGH {
+            flush(connection, out);
+        }
         return;
     }
     out.is_held_back = true;

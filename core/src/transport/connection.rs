@@ -13,6 +13,7 @@
 
 use crate::config::server::Server;
 use crate::runtime;
+use crate::runtime::cork;
 use crate::runtime::panics;
 use crate::runtime::pipeline::{self, OnBroken, Pipeline, PipelineState, Pipelined, together};
 use crate::transport::frame::Frame;
@@ -226,6 +227,14 @@ impl<R: Receive> Pipelined for Shared<R> {
         self.attention.notify_one();
     }
 
+    fn flush_at_uncork(self: &Arc<Self>) -> bool {
+        let is_corked = cork::is_corked();
+        if is_corked {
+            cork::flush_at_uncork(Arc::clone(self));
+        }
+        is_corked
+    }
+
     fn go_on_later(self: &Arc<Self>) {
         let connection = Arc::clone(self);
         runtime::detach_urgent(async move {
@@ -326,7 +335,7 @@ impl<R: Receive> Connection<R> {
 
     /// Whether a request has to wait for a write, so that it should be sent with [`Connection::send_batchable`].
     pub(crate) fn is_busy(&self) -> bool {
-        self.0.pipeline.is_busy()
+        self.0.pipeline.is_busy() || cork::is_corked()
     }
 
     /// Like [`Connection::send`], but the request may share a command with others that wait to be written.

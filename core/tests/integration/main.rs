@@ -3,6 +3,7 @@
 
 mod adoption;
 mod connections;
+mod corking;
 mod credentials;
 mod election;
 mod endurance;

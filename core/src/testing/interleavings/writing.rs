@@ -3,8 +3,9 @@
 
 use super::check;
 use super::pipeline::{self, Pipeline, PipelineState, Pipelined, together};
-use super::sync::{Condvar, Mutex, lock, wait};
+use super::sync::{Condvar, Mutex, lock, thread_local, wait};
 use loom::thread;
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
@@ -13,6 +14,10 @@ const FEW: usize = 1;
 /// The number of bytes that the socket accepts at a time. A message has two bytes, so some messages are written in
 /// parts.
 const ROOM: usize = 3;
+
+thread_local! {
+    static IS_CORKED: Cell<bool> = Cell::new(false);
+}
 
 /// A connection whose socket accepts [`ROOM`] bytes until the runtime finds it writable again.
 struct Connection {
@@ -69,6 +74,10 @@ impl Pipelined for Connection {
         self.make_due(|due| due.flush = true);
     }
 
+    fn flush_at_uncork(self: &Arc<Self>) -> bool {
+        IS_CORKED.with(Cell::get)
+    }
+
     fn go_on_later(self: &Arc<Self>) {
         self.make_due(|due| due.go_on = true);
     }
@@ -94,7 +103,7 @@ impl Connection {
 
     /// Puts a message that may share a command with others if it has to wait.
     fn put_batchable(self: &Arc<Self>, message: [u8; 2]) {
-        if self.pipeline.is_busy() {
+        if self.pipeline.is_busy() || self.flush_at_uncork() {
             pipeline::put_unpacked(self, self.pipeline.lock(), message);
         } else {
             self.put(message);
@@ -174,6 +183,17 @@ fn requests_that_share_commands_are_written_in_order() {
             connection.put(*b"b1");
             connection.put_batchable(*b"b2");
         });
+    });
+}
+
+#[test]
+fn requests_of_a_corked_thread_are_written_in_order() {
+    check_writing(|connection| {
+        IS_CORKED.with(|is_corked| is_corked.set(true));
+        connection.put_batchable(*b"b1");
+        connection.put_batchable(*b"b2");
+        IS_CORKED.with(|is_corked| is_corked.set(false));
+        pipeline::flush(connection, connection.pipeline.lock());
     });
 }
 
