@@ -92,7 +92,7 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use super::{cork, is_corked};
+    use super::{LONGEST, cork, is_corked};
     use crate::Client;
     use crate::runtime::drive;
 
@@ -102,9 +102,9 @@ mod tests {
         drive(async {}).expect("a runtime");
         assert!(!is_corked());
         let client = Client::builder().nodes(["memory://corked"]).build().expect("a client");
-        let lease = client.lock("r").acquire().block().expect("the lock is free");
+        let _lease = client.lock("r").acquire().block().expect("the lock is free");
         cork();
-        assert!(lease.release().block());
+        client.lock("r").wait(LONGEST / 5).acquire().block().expect_err("the lock is held");
         assert!(!is_corked());
     }
 }
