@@ -82,14 +82,14 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
 
 /// Makes the operations that this thread starts send their requests together, at the next call of `uncork`.
 #[pyfunction]
-fn cork(py: Python<'_>) {
-    py.detach(quorlock::cork);
+fn cork() {
+    quorlock::cork();
 }
 
 /// Sends the requests that wait because of `cork`.
 #[pyfunction]
-fn uncork(py: Python<'_>) {
-    py.detach(quorlock::uncork);
+fn uncork() {
+    quorlock::uncork();
 }
 
 /// Runs the command line and returns its exit status. The first argument is the program's name.

@@ -55,9 +55,7 @@ pub use lock::lease::owner::Owner;
 pub use lock::renewer::release_all;
 pub use memory::node::Fault;
 pub use runtime::fork::PerProcess;
-pub use runtime::{Operation, Pending};
-#[doc(hidden)]
-pub use runtime::{cork, uncork};
+pub use runtime::{Operation, Pending, cork, uncork};
 pub use telemetry::histogram::Histogram;
 pub use telemetry::metrics::{Family, Kind, Sample, Value};
 pub use telemetry::records::{Detail, Listener, Record, TARGETS};

@@ -15,6 +15,8 @@ from ._quorlock import records
 LEVELS = {1: 40, 2: 30, 3: 20, 4: 10, 5: 5}
 """The levels of `logging`, by the core's levels: error, warn, info, debug, trace."""
 
+_FROM_TRACE = sorted(LEVELS.items(), reverse=True)
+
 
 def _logging() -> ModuleType | None:
     # If `logging` was not imported, or its import is not finished, there are no handlers.
@@ -44,13 +46,11 @@ def _logger(logging: ModuleType, target: str) -> Any:
     return _loggers[target]
 
 
-def _package(logging: ModuleType) -> Any:
-    """Returns the logger `quorlock`, the parent of all others."""
-    package = _logger(logging, "quorlock")
+def _prepare(logging: ModuleType) -> None:
     # Without any handler, `logging` would print warnings to stderr.
+    package = _logger(logging, "quorlock")
     if not package.handlers:
         package.addHandler(logging.NullHandler())
-    return package
 
 
 def levels(targets: Iterable[str]) -> list[int]:
@@ -62,17 +62,15 @@ def levels(targets: Iterable[str]) -> list[int]:
     logging = _logging()
     if logging is None:
         return [2 for _ in targets]
-    # Each operation gets here, and `isEnabledFor` of each logger would take too long.
-    package = _package(logging)
-    inherited, disabled = package.getEffectiveLevel(), package.manager.disable
-    return [_level(_logger(logging, target), inherited, disabled) for target in targets]
+    _prepare(logging)
+    return [_level(_logger(logging, target)) for target in targets]
 
 
-def _level(logger: Any, inherited: int, disabled: int) -> int:
-    lowest = max(logger.level or inherited, disabled + 1)
-    if logger.disabled or lowest > LEVELS[3]:
+def _level(logger: Any) -> int:
+    # Each operation gets here, so the usual case must be fast.
+    if not logger.isEnabledFor(LEVELS[3]):
         return 2
-    return sum(number >= lowest for number in LEVELS.values())
+    return next(level for level, number in _FROM_TRACE if logger.isEnabledFor(number))
 
 
 def log(
@@ -82,7 +80,7 @@ def log(
     logging = _logging()
     if logging is None:
         return
-    _package(logging)
+    _prepare(logging)
     logger = _logger(logging, target)
     if not logger.isEnabledFor(LEVELS[level]):
         return

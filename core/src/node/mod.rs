@@ -37,6 +37,7 @@ use crate::node::health::Health;
 use crate::node::identity::Identities;
 use crate::runtime;
 use crate::runtime::clock;
+use crate::runtime::cork;
 use crate::runtime::deadline::Deadlines;
 use crate::runtime::timer::{sleep, timeout};
 use crate::telemetry::stats::{Counters, NodeStats};
@@ -235,7 +236,8 @@ impl Node {
         }
         self.doubt_if_idle(&link);
         // A batch may leave the request out. There must then be time to send the request alone.
-        let may_batch = link.latency() < sink.patience() / ROUND_TRIPS;
+        let trip = cork::longest_wait() + link.latency();
+        let may_batch = trip < sink.patience() / ROUND_TRIPS;
         link.connection.send(packed_request, may_batch, sink).inspect_err(ReplySink::mark_unsent)
     }
 

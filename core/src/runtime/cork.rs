@@ -8,17 +8,16 @@
 //! call it.
 
 use crate::runtime::fork::PerProcess;
-use crate::runtime::pipeline::{Flush, Pipelined};
+use crate::runtime::pipeline::Flush;
 use crate::runtime::serve;
 use crate::runtime::sync::{Mutex, lock};
 use crate::runtime::timer::sleep;
 use std::cell::Cell;
-use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// A thread stays corked for at most this time, and a request waits for about twice this time at most.
+/// A thread stays corked for at most this time. A request waits for at most about twice this time.
 const LONGEST: Duration = Duration::from_millis(5);
 
 thread_local! {
@@ -54,8 +53,13 @@ pub(crate) fn is_corked() -> bool {
     UNTIL.get().is_some_and(|until| Instant::now() < until)
 }
 
+/// How long a request of this thread may wait because of a cork.
+pub(crate) fn longest_wait() -> Duration {
+    if is_corked() { 2 * LONGEST } else { Duration::ZERO }
+}
+
 /// Makes sure that the connection is flushed at the next [`uncork`], or a little later if the event loop stalls.
-pub(crate) fn flush_at_uncork<C: Pipelined>(connection: Arc<C>) {
+pub(crate) fn flush_at_uncork(connection: Arc<dyn Flush>) {
     WAITING.get_or_init(Waiting::start).add(connection);
 }
 
@@ -76,35 +80,46 @@ impl Waiting {
     }
 
     fn flush(&self) {
-        let connections = mem::take(&mut *lock(&self.connections));
-        connections.into_iter().for_each(Flush::flush);
+        loop {
+            let next = lock(&self.connections).pop();
+            let Some(connection) = next else { return };
+            connection.flush();
+        }
     }
 
     /// Flushes the connections that event loops have not flushed in time. Never returns.
     async fn flush_if_stalled(self: Arc<Self>) {
         loop {
+            self.flush();
             self.added.notified().await;
             sleep(LONGEST).await;
-            self.flush();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST, cork, is_corked};
-    use crate::Client;
-    use crate::runtime::drive;
+    use super::{Flush, cork, flush_at_uncork, uncork};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[derive(Default)]
+    struct Connection {
+        is_flushed: AtomicBool,
+    }
+
+    impl Flush for Connection {
+        fn flush(self: Arc<Self>) {
+            self.is_flushed.store(true, Ordering::Relaxed);
+        }
+    }
 
     #[test]
-    fn a_call_that_blocks_uncorks_the_thread() {
+    fn uncorking_flushes_the_connections_immediately() {
+        let connection = Arc::<Connection>::default();
         cork();
-        drive(async {}).expect("a runtime");
-        assert!(!is_corked());
-        let client = Client::builder().nodes(["memory://corked"]).build().expect("a client");
-        let _lease = client.lock("r").acquire().block().expect("the lock is free");
-        cork();
-        client.lock("r").wait(LONGEST / 5).acquire().block().expect_err("the lock is held");
-        assert!(!is_corked());
+        flush_at_uncork(Arc::<Connection>::clone(&connection));
+        uncork();
+        assert!(connection.is_flushed.load(Ordering::Relaxed));
     }
 }

@@ -114,13 +114,11 @@ where
 /// Intended for event loops: they start many operations in one iteration, and call `uncork` at its end. Blocking
 /// until a [`Pending`] is done uncorks the thread, too. If the event loop stalls, requests wait for about 10 ms at
 /// most.
-#[doc(hidden)]
 pub fn cork() {
     cork::cork();
 }
 
 /// Sends the requests that wait because of [`cork`].
-#[doc(hidden)]
 pub fn uncork() {
     cork::uncork();
 }

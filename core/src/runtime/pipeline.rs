@@ -13,8 +13,8 @@
 //!   That thread then flushes immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only
 //!   [`flush`] clears the flag, with the mutex held and before it reads the queue. So a thread that finds the flag set
 //!   has queued its request before `flush` reads the queue, and this request will be written.
-//! - A corked thread (see `cork.rs`) leaves the flush to the end of its cork. It does not set `is_held_back`, so it
-//!   delays no request of another thread: the next flush writes all requests.
+//! - A corked thread (see `cork.rs`) leaves a request in `unpacked`, and the flush to the end of its cork. It does not
+//!   set `is_held_back`, so it delays no other request: the next flush writes all requests.
 //! - `is_writing` lets one thread write at a time. This flag is cleared, with the mutex held, only when `unpacked` and
 //!   `bytes` are empty or the connection is broken. So a thread that finds `is_writing` set has queued its request
 //!   before the writer's last read of the queue.
@@ -91,8 +91,8 @@ pub(crate) struct PipelineState<C: Pipelined> {
 
 type StateGuard<'a, C> = MutexGuard<'a, PipelineState<C>>;
 
-/// So many waiting requests on one connection are written even if their thread is corked: the server can then begin
-/// while the thread queues further requests.
+/// If so many requests wait on one connection, they are written even if their thread is corked. The server can then
+/// begin while the thread queues further requests.
 const ENOUGH: usize = 32;
 
 thread_local! {
@@ -199,19 +199,19 @@ pub(crate) fn put_unpacked<C: Pipelined>(
     unpacked: C::Unpacked,
 ) {
     out.unpacked.push(unpacked);
-    queued(connection, out);
+    if out.is_held_back || !connection.flush_at_uncork() {
+        return queued(connection, out);
+    }
+    out.in_flight += 1;
+    if out.unpacked.len() >= ENOUGH {
+        flush(connection, out);
+    }
 }
 
 /// Counts a request that was queued, and makes sure that it is written.
 fn queued<C: Pipelined>(connection: &Arc<C>, mut out: StateGuard<'_, C>) {
     out.in_flight += 1;
     if out.is_held_back {
-        return;
-    }
-    if connection.flush_at_uncork() {
-        if out.unpacked.len() >= ENOUGH {
-            flush(connection, out);
-        }
         return;
     }
     out.is_held_back = true;

@@ -1,5 +1,6 @@
 //! Tests of whole clients on in-memory nodes. The tests need private items of the crate.
 
+mod corking;
 mod forgetting;
 mod healing;
 mod kept;
