@@ -37,5 +37,6 @@ fn a_request_is_sent_although_its_thread_is_never_uncorked() {
     let client = connected(&servers);
     quorlock::cork();
     let acquiring = client.lock("r").wait(Duration::ZERO).acquire();
-    thread::spawn(|| wait(acquiring)).join().unwrap().unwrap();
+    let lease = thread::spawn(|| wait(acquiring)).join().unwrap().unwrap();
+    assert!(wait(lease.release()));
 }
