@@ -70,7 +70,8 @@ def _level(logger: Any) -> int:
     # Each operation gets here, so the usual case must be fast.
     if not logger.isEnabledFor(LEVELS[3]):
         return 2
-    return next(level for level, number in _FROM_TRACE if logger.isEnabledFor(number))
+    # Another thread may change the levels meanwhile.
+    return next((level for level, number in _FROM_TRACE if logger.isEnabledFor(number)), 2)
 
 
 def log(

@@ -108,25 +108,10 @@ where
     });
 }
 
-/// Corks the calling thread: from now on, the requests of operations that this thread starts wait for [`uncork`], so
-/// that requests to one node can share a command.
-///
-/// Intended for event loops: they start many operations in one iteration, and call `uncork` at its end. Blocking
-/// until a [`Pending`] is done uncorks the thread, too. If the event loop stalls, requests wait for about 10 ms at
-/// most.
-pub fn cork() {
-    cork::cork();
-}
-
-/// Sends the requests that wait because of [`cork`].
-pub fn uncork() {
-    cork::uncork();
-}
-
 /// Runs a future on the calling thread, which also drives the runtime until the future is done. Fails if the runtime
 /// cannot start.
 pub(crate) fn drive<T>(future: impl Future<Output = T>) -> Result<T> {
-    uncork();
+    cork::uncork();
     executor().map(|executor| executor.drive(future))
 }
 
@@ -238,7 +223,7 @@ impl<T> Pending<T> {
         if let Some(value) = self.now() {
             return Some(value);
         }
-        uncork();
+        cork::uncork();
         let deadline = Instant::now().checked_add(timeout);
         let left = || {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));

@@ -228,11 +228,7 @@ impl<R: Receive> Pipelined for Shared<R> {
     }
 
     fn flush_at_uncork(self: &Arc<Self>) -> bool {
-        let is_corked = cork::is_corked();
-        if is_corked {
-            cork::flush_at_uncork(Arc::<Self>::clone(self));
-        }
-        is_corked
+        cork::flush_at_uncork(self)
     }
 
     fn go_on_later(self: &Arc<Self>) {
