@@ -48,14 +48,13 @@ class Figures:
 
     def one_node_rate(self, name: str) -> float | None:
         """Returns the cycles per second on one node, with 64 cycles in flight."""
-        summaries = self.all.get("in flight, one node", {})
-        figure: float | None = summaries.get(name, {}).get("rate")
+        figure: float | None = self.all["in flight, one node"].get(name, {}).get("rate")
         return figure
 
     def times_before_contention(self, name: str) -> float | None:
         """Returns the CPU time of one server per cycle of a client that has waited for a lock,
         relative to that of a client that has not."""
-        summaries = self.all.get("contention", {"before": {}, "after": {}})
+        summaries = self.all["contention"]
         after, before = (
             summaries[kind].get(name, {}).get("server cpu per node") for kind in ["after", "before"]
         )

@@ -225,7 +225,10 @@ def _noted(contender: str, summary: dict[str, Any]) -> str:
 
 def _in_flight(figures: Figures) -> str:
     levels = figures.all["in flight"]
-    detailed = _sorted_rows(levels["64"], _rate_cells, key="rate", reverse=True)
+    detailed, one_node = (
+        _sorted_rows(summaries, _rate_cells, key="rate", reverse=True)
+        for summaries in [levels["64"], figures.all["in flight, one node"]]
+    )
     columns = ["64 in flight", "cycles/s", "median", "p99", "CPU"]
     return "\n\n".join(
         [
@@ -245,16 +248,10 @@ def _in_flight(figures: Figures) -> str:
             "The next table shows the latency of a cycle, and the CPU time that the client process"
             " uses per cycle, when 64 cycles are in flight.",
             table(columns, detailed),
-            *_one_node(figures.all.get("in flight, one node")),
+            "The next table shows the same figures for clients that use only one node.",
+            table(["64 in flight, one node", *columns[1:]], one_node),
         ]
     )
-
-
-def _one_node(summaries: Summaries | None) -> Iterator[str]:
-    if summaries is not None:
-        columns = ["64 in flight, one node", "cycles/s", "median", "p99", "CPU"]
-        yield "The next table shows the same figures for clients that use only one node."
-        yield table(columns, _sorted_rows(summaries, _rate_cells, key="rate", reverse=True))
 
 
 def _rates(figures: Figures) -> Iterator[list[str]]:
@@ -294,19 +291,18 @@ def _servers(figures: Figures) -> str:
                 "A dash means that the value was not measured.",
             ),
             table(columns, _server_rows(figures)),
-            *_contention(figures.all.get("contention")),
+            _lines(
+                "A client that has to wait for a lock subscribes to messages of the nodes. The",
+                "next table compares the CPU time that a server uses per cycle for a client that",
+                "has never waited, and for a client that has waited once. The clients run one",
+                "cycle at a time.",
+            ),
+            table(
+                ["", "never waited", "waited once", "ratio"],
+                _contention_rows(figures.all["contention"]),
+            ),
         ]
     )
-
-
-def _contention(summaries: Mapping[str, Summaries] | None) -> Iterator[str]:
-    if summaries is not None:
-        yield _lines(
-            "A client that has to wait for a lock subscribes to messages of the nodes. The next",
-            "table compares the CPU time that a server uses per cycle for a client that has never",
-            "waited, and for a client that has waited once. The clients run one cycle at a time.",
-        )
-        yield table(["", "never waited", "waited once", "ratio"], _contention_rows(summaries))
 
 
 def _contention_rows(summaries: Mapping[str, Summaries]) -> Iterator[list[str]]:
@@ -314,8 +310,11 @@ def _contention_rows(summaries: Mapping[str, Summaries]) -> Iterator[list[str]]:
         before, after = (
             summaries[kind][each].get("server cpu per node") for kind in ["before", "after"]
         )
-        cells = ["-" if figure is None else f"{figure:.1f} µs" for figure in [before, after]]
-        yield [name(each), *cells, _times(after, before)]
+        yield [name(each), _node_cpu(before), _node_cpu(after), _times(after, before)]
+
+
+def _node_cpu(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.1f} µs"
 
 
 def _server_rows(figures: Figures) -> Iterator[list[str]]:
@@ -329,7 +328,7 @@ def _server_rows(figures: Figures) -> Iterator[list[str]]:
     for each in sorted(measured, key=lambda each: measured[each][0] or inf):
         cells: list[str] = []
         for figure, base in zip(measured[each], bases, strict=True):
-            cells += ["-" if figure is None else f"{figure:.1f} µs", _times(figure, base)]
+            cells += [_node_cpu(figure), _times(figure, base)]
         yield [name(each), *cells]
 
 

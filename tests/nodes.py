@@ -46,6 +46,12 @@ def thaw(servers: Servers) -> None:
         server.thaw()
 
 
+def scripts(server: Server) -> int:
+    """Returns the number of scripts that the node has run."""
+    stats = str(server.command("INFO", "commandstats"))
+    return int(stats.split("cmdstat_evalsha:calls=")[1].split(",")[0])
+
+
 def queued(nodes: Iterable[Server]) -> list[Reply]:
     """Returns the number of waiters in each node's queue for the resource "r"."""
     return [node.command("ZCARD", "{r}:queue") for node in nodes]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from nodes import keys, steal
+from nodes import keys, scripts, steal
 from servers import Servers
 from waiting import wait_until, wait_until_async
 
@@ -66,10 +66,6 @@ def test_tasks_that_continue_in_one_iteration_send_their_requests_together(
 ) -> None:
     (server,) = start_servers(1)
 
-    def scripts() -> int:
-        stats = str(server.command("INFO", "commandstats"))
-        return int(stats.split("cmdstat_evalsha:calls=")[1].split(",")[0])
-
     async def hold(client: quorlock.Client, number: int) -> None:
         async with client.lock(f"r{number}"):
             pass
@@ -79,9 +75,9 @@ def test_tasks_that_continue_in_one_iteration_send_their_requests_together(
             holding = [asyncio.create_task(hold(client, number)) for number in range(8)]
             await asyncio.sleep(0)  # all acquires are sent
             wait_until(lambda: client.stats().wins == 8)  # their results arrive
-            before = scripts()
+            before = scripts(server)
             await asyncio.gather(*holding)
-            return scripts() - before
+            return scripts(server) - before
 
     def is_one_command() -> bool:
         with asyncio.Runner(loop_factory=new_loop) as runner:

@@ -186,6 +186,8 @@ def results(**medians: float) -> dict[str, Any]:
         },
         "one at a time": {"5": found},
         "in flight": {"1": {}, "8": {}, "64": {}},
+        "in flight, one node": {},
+        "contention": {"before": {}, "after": {}},
         "faults": {"one frozen": {"healthy": found, "faulty": {}}},
         "held": [],
         "memory": {RUST: {"heap": 2048}},
