@@ -119,14 +119,15 @@ def test_shared_lock(connect: Callable[..., quorlock.Client], servers: Servers) 
         reader.extend()
         assert reader.try_upgrade() is None
         assert writer.release()
-        wait_until(lambda: all(s.command("ZCARD", "{r}:shared") == 1 for s in servers))
+        # A node on which the reader tried before the DOWNGRADE arrived may have no share of the
+        # reader, and keeps the reader's place in the queue.
+        wait_until(lambda: all(s.command("ZCARD", "{r}:shared") <= 1 for s in servers))
         upgraded = reader.try_upgrade()
         assert upgraded is not None
         assert upgraded.fence > reader.fence
 
-        wait_until(lambda: is_everywhere(servers, "r", upgraded.token))
         waiting = pool.submit(client.lock("r", mode="shared").acquire)
-        wait_until(lambda: queued(servers) == [1, 1, 1])
+        wait_until(lambda: all(count >= 1 for count in queued(servers)))
         assert upgraded.release()
         assert waiting.result(TIMEOUT).release()
     wait_until(lambda: not keys(servers))

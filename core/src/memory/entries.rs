@@ -155,7 +155,8 @@ impl NodeMemory {
                 })
             }
             Request::Downgrade { subject, turns } => self.with(subject, |records, notify| {
-                record::downgrade(records, now, &subject.token, *turns, notify)
+                let from = (&subject.token, subject.waiter.as_ref());
+                record::downgrade(records, now, from, *turns, notify)
             }),
             Request::Release { subject, ticket, turns, keep } => {
                 let place = (subject.waiter.as_ref(), *ticket);

@@ -79,6 +79,13 @@ impl<T: LockValue> LockRecord<T> {
         blocked.max(retry).max(Some(Duration::from_millis(1)))
     }
 
+    /// Removes the waiter from the queue, under both of its names: an upgrade or a DOWNGRADE may have changed the mode
+    /// of its lease since it joined.
+    fn leave(&mut self, now: Moment, waiter: &str) {
+        self.queue.leave(now, waiter);
+        self.queue.leave(now, &reader_name(waiter));
+    }
+
     /// Notifies the readers at the front of the queue, if readers hold the resource.
     fn invite_readers(&mut self, now: Moment, turns: Turns, call: impl Fn(&str, Message) -> bool) {
         let is_reader = self.queue.first(now).is_some_and(|first| queue::reads(first));
@@ -207,9 +214,11 @@ pub fn release<T: LockValue>(
             None => record.entry.release_in(now, token, *mode),
         };
         done &= is_held;
-        match (waiter.map(|waiter| name(waiter, *mode)), ticket) {
-            (Some(waiter), Some(ticket)) => record.queue.join(now, &waiter, ticket, turns),
-            (Some(waiter), None) => record.queue.leave(now, &waiter),
+        match (waiter, ticket) {
+            (Some(waiter), Some(ticket)) => {
+                record.queue.join(now, &name(waiter, *mode), ticket, turns)
+            }
+            (Some(waiter), None) => record.leave(now, waiter),
             (None, _) => {}
         }
         let call = |next: &str, message| call(position, next, message);
@@ -222,11 +231,12 @@ pub fn release<T: LockValue>(
 }
 
 /// DOWNGRADE: makes `token` a reader of every record that it holds, and returns whether `token` now reads all records.
-/// Notifies the readers at the front of each queue. `call` is the same as for [`acquire`].
+/// The waiter leaves the queues, and the readers at the front of each queue are notified. `call` is the same as for
+/// [`acquire`].
 pub fn downgrade<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,
-    token: &T,
+    (token, waiter): (&T, Option<&Arc<str>>),
     turns: Turns,
     call: impl Fn(usize, &str, Message) -> bool,
 ) -> bool {
@@ -234,6 +244,9 @@ pub fn downgrade<T: LockValue>(
     for (position, (record, _)) in records.iter_mut().enumerate() {
         let reads = record.entry.downgrade(now, token);
         done &= reads;
+        if let Some(waiter) = waiter {
+            record.leave(now, waiter);
+        }
         // The notification is needed even if an earlier EXTEND has already made the token a reader: EXTEND notifies
         // nobody.
         if reads {

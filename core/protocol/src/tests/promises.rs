@@ -222,7 +222,7 @@ impl Node {
             }
             Request::Change(_) => {}
             Request::Downgrade(_) => {
-                record::downgrade(targets, now, &own, turns, call);
+                record::downgrade(targets, now, (&own, None), turns, call);
             }
             Request::Release(_) => {
                 record::release(targets, now, (&own, None), (None, None), turns, call);

@@ -87,6 +87,6 @@ fn downgrade_after_an_extension_notifies_the_readers_that_wait() {
     assert!(record.entry.extend_in(time(1), &1, LONG, LockMode::Shared));
     assert_eq!(called.get(), 0);
     let downgraded = &mut [(&mut record, LockMode::Shared)];
-    assert!(record::downgrade(downgraded, at(2), &1, turns, call));
+    assert!(record::downgrade(downgraded, at(2), (&1, None), turns, call));
     assert_eq!(called.get(), 1);
 }

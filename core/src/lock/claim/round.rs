@@ -70,7 +70,9 @@ impl RunningRound {
         let RoundOptions { keys, giver, upgraded, term, node_timeout, turns, queue_entry, .. } =
             options;
         let driver = Arc::clone(driver);
-        let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter));
+        // The reader that is upgraded may still be in the queue of a node that refused its ACQUIRE.
+        let reader = upgraded.as_ref().and_then(|held| held.subject().waiter.clone());
+        let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter)).or(reader);
         let token = Token::new(options.holder)?;
         let subject = Subject::new(Arc::clone(keys), token, waiter);
         let subject =

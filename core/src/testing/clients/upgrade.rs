@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::client::test_nodes::TestNodes;
-use crate::config::mode::Mode;
+use crate::config::mode::{Mode, Modes};
 use crate::lock::claim::upgrade::{Upgrading, upgrade};
 use crate::lock::lease::Lease;
 use crate::memory::node::Fault;
@@ -127,4 +127,56 @@ fn late_answer_to_a_failed_upgrade_deletes_no_detached_lease() {
     let _reader = { reader }.block_for(PATIENCE).unwrap().unwrap();
     let adopted = client.adopt(&text).acquire().block_for(PATIENCE).unwrap().unwrap();
     assert!(adopted.release().block_for(PATIENCE).unwrap());
+}
+
+/// Returns nodes, and a lease that was won on two of them after waiting. The first node refused, and then became free.
+fn waited(mode: Mode) -> (TestNodes, Client, Lease) {
+    let nodes = TestNodes::new(3).unwrap();
+    let urls = nodes.urls();
+    let [first, second] = [0, 1].map(|node| {
+        let only = Client::builder().nodes([&urls[node]]).ttl(TTL).build().unwrap();
+        let lease = only.lock("r").unlimited_hold().acquire().block_for(PATIENCE).unwrap().unwrap();
+        (only, lease)
+    });
+    let client = Client::builder().nodes(urls).ttl(TTL).node_timeout(PATIENCE).build().unwrap();
+    let mut waiting = client.lock("r").modes(Modes::All(mode)).unlimited_hold().wait(PATIENCE).acquire();
+    while waiters(&second.0) == 0 || waiters(&first.0) == 0 {
+        assert!(waiting.block_for(Duration::from_millis(1)).is_none());
+    }
+    assert!(second.1.release().block_for(PATIENCE).unwrap());
+    let lease = waiting.block_for(PATIENCE).unwrap().unwrap();
+    assert!(first.1.release().block_for(PATIENCE).unwrap());
+    assert_eq!(waiters(&first.0), 1, "the winner is still in the queue");
+    (nodes, client, lease)
+}
+
+fn waiters(client: &Client) -> u64 {
+    client.status("r").block_for(PATIENCE).unwrap().unwrap().waiters
+}
+
+#[test]
+fn upgraded_lease_leaves_the_queues_that_its_reader_joined() {
+    let (_nodes, client, reader) = waited(Mode::Shared);
+    let lease = reader.try_upgrade().block_for(PATIENCE).unwrap().unwrap().unwrap();
+    assert!(lease.release().block_for(PATIENCE).unwrap());
+    assert_eq!(waiters(&client), 0);
+}
+
+#[test]
+fn downgrade_leaves_the_queues_that_its_writer_joined() {
+    let (_nodes, client, lease) = waited(Mode::Exclusive);
+    lease.downgrade().block_for(PATIENCE).unwrap().unwrap();
+    assert_eq!(waiters(&client), 0);
+}
+
+#[test]
+fn release_after_a_downgrade_that_did_not_arrive_leaves_the_queues() {
+    let (nodes, client, lease) = waited(Mode::Exclusive);
+    nodes.apply(Some(0), Fault::Cut).block_for(PATIENCE).unwrap();
+    lease.downgrade().block_for(PATIENCE).unwrap().unwrap();
+    nodes.apply(Some(0), Fault::Mend).block_for(PATIENCE).unwrap();
+    assert!(lease.release().block_for(PATIENCE).unwrap());
+    while waiters(&client) > 0 {
+        std::thread::yield_now();
+    }
 }

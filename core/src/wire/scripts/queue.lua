@@ -42,6 +42,12 @@ local function reader_name(waiter)
   return (string.gsub(waiter, '#(%d+)$', '#0%1'))
 end
 
+-- Removes the waiter of this script from a queue, under both of its names: an upgrade or a DOWNGRADE may have changed
+-- the mode of its lease since it joined.
+local function leave(queue)
+  redis.pcall('ZREM', queue, waiter, reader_name(waiter))
+end
+
 -- Whether a waiter with this name wants to read.
 local function reads(name)
   return name and string.find(name, '#0%d+$') ~= nil

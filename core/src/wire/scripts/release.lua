@@ -30,7 +30,7 @@ for i = 1, #KEYS, 2 do
   if ticket then
     put(queue, ticket, waiter)
   elseif waiter then
-    redis.pcall('ZREM', queue, waiter)
+    leave(queue)
   end
   local first = redis.pcall('ZRANGE', queue, 0, 0)
   if first[1] and (is_held and not keep or redis.pcall('EXISTS', lock) == 0) then

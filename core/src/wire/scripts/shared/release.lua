@@ -62,11 +62,10 @@ for i = 1, #KEYS, 3 do
     is_held = stop_reading(lock, readers, token)
   end
   if not is_held then done = 0 end
-  local own = waiter and readers ~= lock and reader_name(waiter) or waiter
   if ticket then
-    put(queue, ticket, own)
+    put(queue, ticket, readers ~= lock and reader_name(waiter) or waiter)
   elseif waiter then
-    redis.pcall('ZREM', queue, own)
+    leave(queue)
   end
   if redis.pcall('EXISTS', queue) == 1 then
     if redis.pcall('EXISTS', lock) == 0 then
