@@ -63,6 +63,6 @@ pub use round::{Actions, Event, Loss, Outcome, Round, Vote};
 pub use slots::{Slots, promising};
 pub use tally::{Answer, Healed};
 pub use term::{Keep, Moment, Term};
-pub use transfer::{AdoptionTally, Untransferable};
+pub use transfer::{AdoptionTally, NotGiven, Untransferable};
 pub use turns::{Calls, LONGEST_CALL, Turns};
 pub use waiting::{Next, RetryDelay, Waiting};

@@ -30,7 +30,9 @@ use crate::runtime::timer::timeout;
 use crate::wire::keys::Keys;
 use crate::wire::request::Subject;
 use adoption::AdoptionState;
-use quorlock_protocol::{Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Waiting};
+use quorlock_protocol::{
+    Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Untransferable, Waiting,
+};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -287,7 +289,7 @@ impl Acquire {
         let votes = timeout(self.node_timeout, round.collect_remaining_votes());
         unless_stopped(&self.driver, caller, votes).await.map(drop)?;
         let why = adoption.lost(&round.answers);
-        if why.is_some() {
+        if why.is_some_and(|why| why != Untransferable::Unclear) {
             round.release_given_back();
         }
         Ok(why.map(|why| self.lost_to_others(why, &round.answers)))

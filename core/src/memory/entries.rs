@@ -519,24 +519,24 @@ fn check(
     records.iter().any(is_own).then_some(Ok(Reply::Own))
 }
 
-/// Returns why the node refuses TRANSFER, as transfer.lua does: a lock key or the giver's share is missing, or a lock
-/// key has another token.
+/// Returns why the node refuses TRANSFER, as transfer.lua does: a lock key or the share to upgrade is missing, or a lock
+/// key has another value. A marker counts only if no other resource has another token.
 fn elsewhere(records: &[RecordInMode<'_, Token>], time: Time, giver: &Token) -> Elsewhere {
     let mut elsewhere = Elsewhere { holder: Holder::Nobody, expires_in: None, clock: time.wall };
     for (record, mode) in records {
         let is_given = record.entry.is_given(time.now, giver, *mode);
-        let is_shared = *mode != LockMode::Exclusive && record.entry.is_read(time.now);
-        let has_share = record.entry.has_share(time.now, giver);
+        let is_read = *mode == LockMode::Upgraded && record.entry.is_read(time.now);
+        let lacks_share = is_read && !record.entry.has_share(time.now, giver);
         match record.entry.token(time.now) {
-            Some(_) if is_shared && !has_share => {
-                return Elsewhere { holder: Holder::Nobody, expires_in: None, ..elsewhere };
-            }
-            None => return Elsewhere { holder: Holder::Nobody, expires_in: None, ..elsewhere },
             Some(_) if is_given => {}
-            Some(token) => {
+            Some(token) if !lacks_share => {
+                if token.is_marker() && elsewhere.holder != Holder::Nobody {
+                    continue;
+                }
                 elsewhere.holder = Holder::Token(token.clone());
                 elsewhere.expires_in = record.entry.expires_in(time.now);
             }
+            _ => return Elsewhere { holder: Holder::Nobody, expires_in: None, ..elsewhere },
         }
     }
     elsewhere

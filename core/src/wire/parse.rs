@@ -176,7 +176,7 @@ fn granted(parts: &[Value]) -> Option<Reply> {
     }
 }
 
-/// Parses a refusal of TRANSFER. `left` is -2 if a lock key or the giver's share is missing.
+/// Parses a refusal of TRANSFER. `left` is -2 if a lock key or the share to upgrade is missing.
 fn elsewhere(left: i64, clock: i64, other: &[u8]) -> Option<Elsewhere> {
     let token = cut_token(other)?.filter(|_| !other.is_empty());
     let holder = match left {

@@ -88,7 +88,8 @@ pub(crate) struct HeldPermit {
 /// Why a node refused TRANSFER.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
-    /// The other token that a lock key has; `Nobody` if a lock key or the giver's share is missing.
+    /// The value that a lock key has in place of the giver's token; `Nobody` if a lock key is missing, or the share that
+    /// is to be upgraded.
     pub(crate) holder: Holder,
     /// The time until the key with the other token expires; `None` if this key never expires, or if `holder` is
     /// `Nobody`.

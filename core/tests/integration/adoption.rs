@@ -2,7 +2,7 @@
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
-use quorlock::{Client, Error, ErrorCode, Lease, NodeOutcome};
+use quorlock::{Client, Error, ErrorCode, Lease, Lock, NodeOutcome};
 use serde_json::json;
 use std::thread;
 use std::time::Duration;
@@ -104,12 +104,27 @@ fn lease_is_adopted_once() {
 
 #[test]
 fn one_of_many_adopters_wins_and_no_key_is_deleted() {
+    one_of_many_adopters_wins(|client| client.lock("r"), &["GET", "r"]);
+}
+
+/// Another client reads during the adoptions. So a node cannot tell whether another adopter has taken over the share.
+#[test]
+fn one_of_many_adopters_of_a_share_wins_and_no_key_is_deleted() {
+    one_of_many_adopters_wins(
+        |client| client.lock("r").shared(),
+        &["ZRANGE", "{r}:shared", "0", "-1"],
+    );
+}
+
+/// `stored` is the command that reads the holders.
+fn one_of_many_adopters_wins(lock: fn(&Client) -> Lock, stored: &[&str]) {
     let servers = Servers::start(4);
-    let giver = client(&servers);
-    let adopters: Vec<_> = (0..4).map(|_| client(&servers)).collect();
+    let clients: Vec<_> = (0..6).map(|_| client(&servers)).collect();
+    let [giver, other, adopters @ ..] = &clients[..] else { unreachable!() };
     let mut last = 0;
     for _ in 0..25 {
-        let lease = wait(giver.lock("r").acquire()).unwrap();
+        let lease = wait(lock(giver).acquire()).unwrap();
+        let reader = wait(lock(other).wait(NOW).acquire()).ok();
         let text = detach(&lease);
         let results: Vec<_> = thread::scope(|scope| {
             let adopting = adopters.iter().map(|client| scope.spawn(|| adopt(client, &text)));
@@ -117,7 +132,7 @@ fn one_of_many_adopters_wins_and_no_key_is_deleted() {
             adopting.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let (won, lost): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
-        let [won] = &won[..] else { panic!("{} adopters won", won.len()) };
+        let [won] = &won[..] else { panic!("{} adopters won: {lost:?}", won.len()) };
         let won = won.as_ref().unwrap();
         assert!(won.fence() > lease.fence() && lease.fence() > last);
         last = won.fence();
@@ -125,10 +140,45 @@ fn one_of_many_adopters_wins_and_no_key_is_deleted() {
             let error = error.unwrap_err();
             assert_eq!(error.code(), ErrorCode::LeaseLost, "{error}");
         }
-        wait_for_token(&servers, "r", won.token());
+        wait_until("all nodes have the token of the adopter, and none that of the giver", || {
+            (0..servers.urls.len()).all(|server| {
+                let holders = servers.command(server, stored).to_string();
+                holders.contains(won.token()) && !holders.contains(lease.token())
+            })
+        });
         assert!(wait(won.release()));
+        assert!(reader.is_none_or(|reader| wait(reader.release())));
         wait_until("no key is left", || servers.are_empty());
     }
+}
+
+#[test]
+fn adopter_that_gives_up_among_readers_leaves_the_lease_to_others() {
+    let servers = Servers::start(3);
+    let (giver, adopter) = (client(&servers), client(&servers));
+    let lease = wait(giver.lock("r").shared().acquire()).unwrap();
+    let _reader = wait(giver.lock("r").shared().acquire()).unwrap();
+    let has_share = |server| {
+        let score = servers.command(server, &["ZSCORE", "{r}:shared", lease.token()]);
+        score.as_str().is_some()
+    };
+    wait_until("all nodes have the share", || (0..3).all(has_share));
+    let text = detach(&lease);
+    // For an adopter, this looks as if other adopters had the share on two nodes again and again.
+    for server in 0..2 {
+        servers.command(server, &["ZREM", "{r}:shared", lease.token()]);
+    }
+    let error = adopt(&adopter, &text).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LeaseLost, "{error}");
+    assert!(error.message().contains("others hold the lock in shared mode"), "{error}");
+    // The requests for another lock arrive after all requests of the adoption.
+    let next = wait(adopter.lock("other").acquire()).unwrap();
+    wait_for_token(&servers, "other", next.token());
+    assert!(wait(next.release()));
+    wait_until("no key of the other lock is left", || {
+        stored(&servers, "other").iter().all(Option::is_none)
+    });
+    assert!(has_share(2));
 }
 
 #[test]

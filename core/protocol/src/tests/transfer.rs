@@ -3,7 +3,7 @@
 use super::{END, TERM, at, digits, exclusive, granted_by_all};
 use crate::node::entry::{Entry, Time, acquire, transfer};
 use crate::node::readers::LockMode;
-use crate::{AdoptionTally, Ended, Event, Healed, Quorum, Round, Untransferable, Vote};
+use crate::{AdoptionTally, Ended, Event, Healed, NotGiven, Quorum, Round, Untransferable, Vote};
 use std::time::Duration;
 
 const GIVER: u8 = 0;
@@ -114,7 +114,7 @@ fn at_most_one_of_two_adopters_has_a_majority() {
             }
             assert!(votes.iter().filter(|votes| **votes >= quorum.size()).count() <= 1);
             let seen_by_the_first: Vec<_> =
-                first.iter().filter(|first| **first == 1).map(|_| Some(2)).collect();
+                first.iter().filter(|first| **first == 1).map(|_| NotGiven::Token(2)).collect();
             let mut adoption = AdoptionTally::new(quorum, 0);
             assert_eq!(adoption.lost(seen_by_the_first), None);
             assert_eq!(adoption.is_taken(), votes[1] >= quorum.size(), "{first:?}");
@@ -131,21 +131,31 @@ fn at_most_one_of_two_adopters_has_a_majority() {
 fn lease_is_lost_for_adopters_once_no_majority_can_have_its_token() {
     for nodes in 1..=6 {
         let quorum = Quorum::over(nodes).expect("valid");
-        // Each digit stands for the answer of a node: granted, key missing, or one of two other tokens.
-        for answers in digits(4, nodes) {
+        // Each digit stands for the answer of a node: granted, key missing, readers, or one of two other tokens.
+        for answers in digits(5, nodes) {
             let refusals: Vec<_> = answers
                 .iter()
-                .filter(|answer| **answer > 0)
-                .map(|answer| (*answer > 1).then_some(*answer))
+                .filter_map(|answer| match answer {
+                    0 => None,
+                    1 => Some(NotGiven::Missing),
+                    2 => Some(NotGiven::Readers),
+                    token => Some(NotGiven::Token(*token)),
+                })
                 .collect();
             let count = |wanted| answers.iter().filter(|answer| **answer == wanted).count();
             let is_gone = nodes - count(1) < quorum.size();
             let mut adoption = AdoptionTally::new(quorum, 0);
-            let is_taken = count(2).max(count(3)) >= quorum.size();
+            let most = count(3).max(count(4));
             let gone = is_gone.then_some(Untransferable::Gone);
-            let taken = is_taken.then_some(Untransferable::Taken);
+            let taken = (most >= quorum.size()).then_some(Untransferable::Taken);
+            let is_unclear = most + count(2) >= quorum.size();
+            let unclear = is_unclear.then_some(Untransferable::Unclear);
             assert_eq!(adoption.lost(refusals.clone()), gone, "{answers:?}");
-            assert_eq!(adoption.lost(refusals), gone.or(taken), "{answers:?}");
+            for _ in 2..5 {
+                assert_eq!(adoption.lost(refusals.clone()), gone.or(taken), "{answers:?}");
+            }
+            assert_eq!(adoption.lost(refusals), gone.or(taken).or(unclear), "{answers:?}");
+            assert_eq!(adoption.is_taken(), gone.is_none() && taken.is_some(), "{answers:?}");
         }
     }
 }
@@ -153,9 +163,9 @@ fn lease_is_lost_for_adopters_once_no_majority_can_have_its_token() {
 #[test]
 fn majority_of_another_token_counts_only_in_two_rounds() {
     let quorum = Quorum::over(3).expect("valid");
-    let one = vec![Some(1); 2];
-    let other = vec![Some(2); 3];
-    let none = vec![Some(1)];
+    let one = vec![NotGiven::Token(1); 2];
+    let other = vec![NotGiven::Token(2); 3];
+    let none = vec![NotGiven::Token(1)];
     let mut adoption = AdoptionTally::new(quorum, 0);
     for refusals in [&one, &other, &none, &other] {
         assert_eq!(adoption.lost(refusals.clone()), None);
@@ -168,10 +178,10 @@ fn majority_of_another_token_counts_only_in_two_rounds() {
 fn lease_is_lost_if_a_majority_has_other_tokens_again_and_again() {
     let mut adoption = AdoptionTally::new(Quorum::over(3).expect("valid"), 0);
     for token in 1..5 {
-        assert_eq!(adoption.lost(vec![Some(token); 2]), None);
-        assert_eq!(adoption.lost(vec![Some(token)]), None, "no majority");
+        assert_eq!(adoption.lost(vec![NotGiven::Token(token); 2]), None);
+        assert_eq!(adoption.lost(vec![NotGiven::Token(token)]), None, "no majority");
     }
-    assert_eq!(adoption.lost(vec![Some(5); 3]), Some(Untransferable::Taken));
+    assert_eq!(adoption.lost(vec![NotGiven::Token(5); 3]), Some(Untransferable::Taken));
 }
 
 #[test]
@@ -182,7 +192,7 @@ fn nodes_that_may_not_vote_count_as_nodes_without_the_key() {
         let mut adoption = AdoptionTally::new(Quorum::over(nodes).expect("valid"), silent);
         let gone = is_gone.then_some(Untransferable::Gone);
         assert_eq!(
-            adoption.lost(vec![None::<u8>; missing]),
+            adoption.lost(vec![NotGiven::Missing::<u8>; missing]),
             gone,
             "{silent} and {missing} of {nodes}"
         );

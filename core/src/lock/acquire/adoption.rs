@@ -6,7 +6,7 @@
 use crate::lock::claim::handover::Giver;
 use crate::wire::answer::Answered;
 use crate::wire::reply::{Elsewhere, Holder, Reply};
-use quorlock_protocol::{AdoptionTally, Quorum, Untransferable};
+use quorlock_protocol::{AdoptionTally, NotGiven, Quorum, Untransferable};
 
 /// The state of an adoption.
 pub(super) struct AdoptionState {
@@ -22,7 +22,7 @@ impl AdoptionState {
 
     /// Records the answers of a lost round. Returns why no further round can win; `None` if a further round may win.
     pub(super) fn lost(&mut self, answers: &[Option<Answered>]) -> Option<Untransferable> {
-        self.protocol.lost(answers.iter().flatten().filter_map(other_holder).collect())
+        self.protocol.lost(answers.iter().flatten().filter_map(not_given).collect())
     }
 
     /// Whether another client held the keys on a majority of the nodes in the last round.
@@ -31,12 +31,12 @@ impl AdoptionState {
     }
 }
 
-/// Returns the holder that a node reported when it refused TRANSFER because the giver does not hold the keys there.
-/// `Some(None)` means that a key is missing on the node. `None` means that the node did not refuse for this reason.
-pub(super) fn other_holder(answered: &Answered) -> Option<Option<Holder>> {
-    match answered {
-        Ok(Reply::NotTransferred(Elsewhere { holder: Holder::Nobody, .. })) => Some(None),
-        Ok(Reply::NotTransferred(Elsewhere { holder, .. })) => Some(Some(holder.clone())),
-        _ => None,
-    }
+/// Returns what a node has instead of the giver's token; `None` if the node did not refuse TRANSFER for this reason.
+pub(super) fn not_given(answered: &Answered) -> Option<NotGiven<Holder>> {
+    let Ok(Reply::NotTransferred(Elsewhere { holder, .. })) = answered else { return None };
+    Some(match holder {
+        Holder::Nobody => NotGiven::Missing,
+        Holder::Token(token) if token.is_marker() => NotGiven::Readers,
+        holder => NotGiven::Token(holder.clone()),
+    })
 }

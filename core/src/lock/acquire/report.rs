@@ -1,14 +1,14 @@
 //! What an acquire reports about its last round: the errors, and the holder that blocks the acquire.
 
 use super::Acquire;
-use super::adoption::other_holder;
+use super::adoption::not_given;
 use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
 use crate::error::{Error, ErrorCode};
 use crate::lock::waiting::permits::PermitChoice;
 use crate::wire::answer::Answered;
 use crate::wire::reply::{Holder, Refusal, Reply};
-use quorlock_protocol::{Loss, Untransferable};
+use quorlock_protocol::{Loss, NotGiven, Untransferable};
 use std::fmt;
 use std::time::Duration;
 
@@ -120,16 +120,19 @@ pub(super) fn reason(why: Untransferable, answers: &[Option<Answered>]) -> Strin
             let (who, have) = holder.as_deref().map_or(("others", "have"), |name| (name, "has"));
             format!("{who} {have} adopted it, or acquired the lock after it ended")
         }
+        Untransferable::Unclear => {
+            "others hold the lock in shared mode: it was adopted, was released, or has expired".to_owned()
+        }
     }
 }
 
 /// Returns the name of the holder that the largest number of refusing nodes report; `None` if that holder has no name.
 fn holder_name(answers: &[Option<Answered>]) -> Option<String> {
-    let holders: Vec<_> = answers.iter().flatten().filter_map(other_holder).flatten().collect();
-    let count = |holder: &Holder| holders.iter().filter(|other| *other == holder).count();
+    let holders: Vec<_> = answers.iter().flatten().filter_map(not_given).collect();
+    let count = |holder: &NotGiven<Holder>| holders.iter().filter(|other| *other == holder).count();
     match holders.iter().max_by_key(|holder| count(holder))? {
-        Holder::Token(token) => token.holder().map(str::to_owned),
-        Holder::Nobody | Holder::Other => None,
+        NotGiven::Token(Holder::Token(token)) => token.holder().map(str::to_owned),
+        _ => None,
     }
 }
 

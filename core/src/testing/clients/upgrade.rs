@@ -139,7 +139,8 @@ fn waited(mode: Mode) -> (TestNodes, Client, Lease) {
         (only, lease)
     });
     let client = Client::builder().nodes(urls).ttl(TTL).node_timeout(PATIENCE).build().unwrap();
-    let mut waiting = client.lock("r").modes(Modes::All(mode)).unlimited_hold().wait(PATIENCE).acquire();
+    let mut waiting =
+        client.lock("r").modes(Modes::All(mode)).unlimited_hold().wait(PATIENCE).acquire();
     while waiters(&second.0) == 0 || waiters(&first.0) == 0 {
         assert!(waiting.block_for(Duration::from_millis(1)).is_none());
     }

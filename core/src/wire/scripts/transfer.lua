@@ -5,10 +5,11 @@
 --   {2, 0}                        the token already holds a resource
 --   {0, expires_in, time, token}  refused
 --
--- `time` is the node's clock in microseconds. If a lock key or the giver's share is missing, `expires_in`
--- is -2. Otherwise, a lock key has another token: `expires_in` is the time until this key expires, in
--- milliseconds (-1: never), and `token` is the other token, cut to one byte more than the length of the
--- longest token ('' if the value is not a string).
+-- `time` is the node's clock in microseconds. If a lock key is missing, or the share that is to be upgraded, `expires_in`
+-- is -2. Otherwise, a lock key has another value than the giver's token: `expires_in` is the time until this key
+-- expires, in milliseconds (-1: never), and `token` is the value, cut to one byte more than the length of the longest
+-- token ('' if the value is not a string). If another resource has another token, `token` is not MARKER: readers that
+-- hold a resource without the giver may include another adopter, but MARKER does not say which.
 --
 -- KEYS: for each resource the lock key, the fence key, the queue, and the readers; for a permit the index
 -- instead of the readers (see readers.lua).
@@ -28,14 +29,13 @@ for i = 1, #KEYS, EACH do
   local value = redis.pcall('GET', lock)
   is_own = is_own or holds(lock, readers, token)
   local is_given = holds(lock, readers, giver)
-  if is_given and is_upgrade then
+  if is_upgrade then
+    is_missing = is_missing or value == MARKER and readers ~= lock and not is_given
     is_given = value == giver or reads_alone(lock, readers, giver)
-  elseif value == MARKER and readers ~= lock then
-    is_missing = is_missing or not is_given
   end
   if not value then
     is_missing = true
-  elseif not is_given then
+  elseif not is_given and (not other or value ~= MARKER) then
     other = type(value) == 'string' and string.sub(value, 1, MAX_TOKEN + 1) or ''
     expires_in = pttl[lock]
   end
