@@ -30,7 +30,12 @@ class LockTimeoutError extends QuorlockError {
   }
 }
 class QuorumError extends QuorlockError {}
-class LeaseLostError extends QuorlockError {}
+class LeaseLostError extends QuorlockError {
+  constructor(message, details) {
+    super(message, details)
+    if (details?.reason !== undefined) this.reason = details.reason
+  }
+}
 class ClosedError extends QuorlockError {}
 
 describe(QuorlockError, 'QuorlockError', 'QUORLOCK')

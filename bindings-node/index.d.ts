@@ -74,6 +74,21 @@ export class QuorumError extends QuorlockError {
 /** The lease was lost, or was used after it had ended. */
 export class LeaseLostError extends QuorlockError {
   readonly code: 'LEASE_LOST'
+  /**
+   * Why a lease of this client ended: `expired` (it was not extended in time), `max_hold`, `no_heartbeat` (see
+   * `heartbeatTimeout`), `taken` (a majority of the nodes does not hold it any more), `closed`, `released`, `detached` or
+   * `upgraded`. `undefined` if the error is about a lease of another client.
+   */
+  readonly reason:
+    | 'expired'
+    | 'max_hold'
+    | 'no_heartbeat'
+    | 'taken'
+    | 'closed'
+    | 'released'
+    | 'detached'
+    | 'upgraded'
+    | undefined
 }
 
 /** The client is closed. */
@@ -102,6 +117,11 @@ interface CommonOptions {
   wait?: number | null | undefined
   /** Whether the lease is renewed, every third of the ttl, until it is released. Default: true. */
   autoExtend?: boolean | undefined
+  /**
+   * The lease is renewed only while its last heartbeat is younger than this, in ms, so a holder that hangs loses the lock:
+   * see {@link Lease.heartbeat}. 10 to 86,400,000; `null` or 0 renews it without heartbeats. Default: `null`.
+   */
+  heartbeatTimeout?: number | null | undefined
   /**
    * The maximum time in ms that a lease can be held, including all extensions: 10 or more, `null`
    * or `Infinity` for no limit. Default: 3,600,000. A limit that you set is also one for the `ttl`.
@@ -310,8 +330,28 @@ export class Lease implements AsyncDisposable {
    * listener added in the turn in which the signal was read is always called.
    */
   readonly signal: AbortSignal
-  /** Throws {@link LeaseLostError} with the reason unless the lease is valid. */
+  /** Throws {@link LeaseLostError} with the reason unless the lease is valid. Counts as a heartbeat. */
   check(): void
+  /**
+   * Reports that the work under the lock still goes on. If the lock has a `heartbeatTimeout`, the lease is renewed only
+   * while its last heartbeat is younger than that. `check` and `extend` count as heartbeats, and the acquire is the first
+   * one. Sends nothing.
+   *
+   * If the renewal has stopped for lack of a heartbeat, and the lease is still valid, it is renewed at once. Throws
+   * {@link LeaseLostError} with the reason unless the lease is valid.
+   */
+  heartbeat(): void
+  /**
+   * Yields the items, and calls `heartbeat` before each of them:
+   *
+   * ```js
+   * for await (const row of lease.heartbeats(rows)) await migrate(row)
+   * ```
+   *
+   * Rejects with {@link LeaseLostError} instead of yielding the next item if the lease has ended. If the items are
+   * promises, yields their values.
+   */
+  heartbeats<T>(items: Iterable<T> | AsyncIterable<T>): AsyncGenerator<Awaited<T>, void, undefined>
   /**
    * Extends the lease to `ttl` ms from now (10 to 86,400,000); by default, the ttl it was acquired with.
    * Never shortens it, and never extends it beyond `maxHold`. Rejects with {@link LeaseLostError} if the
@@ -696,6 +736,8 @@ export interface Stats {
   readonly handedOver: number
   /** Leases that were lost. */
   readonly losses: number
+  /** Lost leases that were not renewed for lack of a heartbeat: see `heartbeatTimeout`. */
+  readonly noHeartbeat: number
   /** Extensions that a majority confirmed. */
   readonly extensions: number
   /** Extensions that a majority did not confirm. Each may have been followed by another attempt. */

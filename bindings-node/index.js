@@ -275,6 +275,17 @@ class Lease {
     unwrap(this.#native.check())
   }
 
+  heartbeat() {
+    unwrap(this.#native.check())
+  }
+
+  async *heartbeats(items) {
+    for await (const item of items) {
+      this.heartbeat()
+      yield item
+    }
+  }
+
   async extend(ttl) {
     const site = callSite()
     warnAboutUnit(ttl)

@@ -14,9 +14,10 @@ SYNONYMS = {
         "mutex, mutual exclusion, redlock, critical section, majority, fencing token, split brain"
     ),
     "leases.md": (
-        "watchdog, heartbeat, keepalive, keep alive, renew, renewal, auto-renew, lock "
-        "extension, expire, lost lock, fork, suspend"
+        "keepalive, keep alive, renew, renewal, auto-renew, lock extension, expire, lost lock, "
+        "fork, suspend"
     ),
+    "long-jobs.md": "watchdog, liveness, hang, hung, stuck, progress, long-running, sd_notify",
     "waiting.md": (
         "blocking, queue, fairness, FIFO, retry, polling, pubsub, notification, try lock, "
         "non-blocking, starvation"

@@ -16,6 +16,7 @@ VECTORS = Path(__file__).resolve().parent / "vectors"
 DURATIONS = {
     "ttl",
     "wait",
+    "heartbeat_timeout",
     "max_hold",
     "node_timeout",
     "connect_timeout",
@@ -75,6 +76,9 @@ def expect(case: dict[str, Any], action: Callable[[], Any]) -> Any:
     if "holder" in case:
         assert isinstance(error, quorlock.LockTimeoutError)
         assert error.holder == case["holder"]
+    if "reason" in case:
+        assert isinstance(error, quorlock.LeaseLostError)
+        assert error.reason == case["reason"]
     if "about" in case:
         assert error.resources == tuple(case["about"])
         assert error.resource == case["about"][0]

@@ -17,6 +17,7 @@ pub struct Failure {
     pub resources: Vec<String>,
     pub nodes: Vec<NodeReport>,
     pub holder: Option<String>,
+    pub reason: Option<String>,
 }
 
 /// The outcome of an operation at one node.
@@ -47,6 +48,7 @@ impl From<Error> for Failure {
             resources: error.resources().to_vec(),
             nodes: error.nodes().iter().map(NodeReport::from).collect(),
             holder: error.holder().map(str::to_owned),
+            reason: error.reason().map(str::to_owned),
         }
     }
 }

@@ -173,6 +173,7 @@ pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
         let nodes = reports(py, error.nodes())?;
         let raised = match error.code() {
             ErrorCode::Timeout => class.call1((text, error.resources(), nodes, error.holder())),
+            ErrorCode::LeaseLost => class.call1((text, error.resources(), nodes, error.reason())),
             _ => class.call1((text, error.resources(), nodes)),
         };
         Ok(PyErr::from_value(raised?))

@@ -41,6 +41,18 @@ If the lease cannot be renewed, the command's process group gets SIGTERM when th
 --kill-after left, and SIGKILL when the lease ends. So the command is gone before another client gets the \
 lock. If the lease is taken away, the process group gets SIGTERM immediately, and SIGKILL after --kill-after.
 
+With --heartbeat-timeout, quorlock renews the lease only while the last heartbeat of the command is younger than \
+this. If the command hangs, the lease ends at most this time plus one ttl after the last heartbeat, and the command \
+is stopped as above. The start of the command is the first heartbeat.
+
+With --heartbeat notify, the command gets NOTIFY_SOCKET and WATCHDOG_USEC, and a message WATCHDOG=1 is a heartbeat: \
+see sd_notify(3) and systemd-notify(1). WATCHDOG=trigger stops the command at once. If quorlock is a service of \
+systemd itself, it passes on the messages of the command, such as READY=1.
+
+With --heartbeat output, everything that the command writes to stdout or stderr is a heartbeat, and quorlock passes it \
+on unchanged. For the command, both are pipes, so many programs write in blocks. To let a program write each line at \
+once, use stdbuf(1) or an option of the program.
+
 With --adopt, the text of the lease is used up, and is removed from the command's environment.
 
 With --detach, quorlock does not hold the lock while the command runs, so it neither renews the lease nor stops \
@@ -292,6 +304,15 @@ pub(crate) struct Run {
     /// again: 10ms to 24h [default: off]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_KEEP", value_parser = duration::parse)]
     pub(crate) keep: Option<OptionValue>,
+    /// Stop a command that hangs: renew the lease only while the last heartbeat of the command is younger than this,
+    /// 10ms to 24h [default: off]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_HEARTBEAT_TIMEOUT", value_parser = duration::parse)]
+    pub(crate) heartbeat_timeout: Option<OptionValue>,
+    /// What a heartbeat is: with notify, a message WATCHDOG=1 to the socket in NOTIFY_SOCKET, as services of systemd
+    /// send it; with output, all that the command writes to stdout or stderr, which are then pipes
+    #[arg(long, value_name = "SOURCE", value_enum, default_value = "notify")]
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there are no heartbeats without Unix"))]
+    pub(crate) heartbeat: Heartbeat,
     /// The time between SIGTERM and SIGKILL when the lease is lost: up to ttl/2 [default: ttl/5]
     #[arg(long, short, value_name = "DURATION", env = "QUORLOCK_KILL_AFTER", value_parser = duration::parse)]
     pub(crate) kill_after: Option<OptionValue>,
@@ -301,6 +322,15 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(last = true, required_unless_present = "script", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// What counts as a heartbeat of a command.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Heartbeat {
+    // A message of sd_notify(3).
+    Notify,
+    // A write to stdout or stderr.
+    Output,
 }
 
 /// Acquire a lock for a script, and print a text that stands for the lease
@@ -452,6 +482,10 @@ pub(crate) struct Serve {
     /// for more
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse, default_value = "1h")]
     pub(crate) max_hold: OptionValue,
+    /// Renew a lease only while the last heartbeat of its client is younger than this, so that a client that hangs
+    /// loses its leases: 10ms to 24h. Clients can ask for less, not for more [default: off]
+    #[arg(long, value_name = "DURATION", env = "QUORLOCK_HEARTBEAT_TIMEOUT", value_parser = duration::parse)]
+    pub(crate) heartbeat_timeout: Option<OptionValue>,
     /// How long clients may go on to release their leases after SIGTERM. Then all leases are released
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
     pub(crate) drain: OptionValue,
@@ -548,10 +582,15 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
         if run.get_flag("adopt") && is_flag(run, "limit") {
             return conflict("--adopt takes no --limit: the lease keeps its permits");
         }
-        let own = ["max_hold", "keep", "kill_after"];
+        let own = ["max_hold", "keep", "heartbeat_timeout", "kill_after"];
         if run.get_flag("detach") && own.into_iter().any(|name| is_flag(run, name)) {
             return conflict(
-                "--detach cannot be used with --max-hold, --keep and --kill-after: set them where the lease is adopted",
+                "--detach cannot be used with --max-hold, --keep, --heartbeat-timeout and --kill-after: set them where the lease is adopted",
+            );
+        }
+        if is_flag(run, "heartbeat") && !run.contains_id("heartbeat_timeout") {
+            return conflict(
+                "--heartbeat needs --heartbeat-timeout, which says how old the last heartbeat may be",
             );
         }
     }

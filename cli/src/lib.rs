@@ -13,6 +13,8 @@ mod duration;
 mod exit;
 mod lease;
 mod list;
+#[cfg(unix)]
+mod manager;
 mod manual;
 mod output;
 mod release;

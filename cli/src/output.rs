@@ -1,7 +1,8 @@
 //! Prints results on stdout, and everything else on stderr. Maps failures to exit statuses.
 //!
-//! Only this module writes to the standard streams. Everything passes [`safe`], so no text of a server, an argument or a
-//! file controls the terminal. It must never print a URL from the arguments, which may contain a password.
+//! Only this module writes to the standard streams, except that `run` may pass on the output of its command. Everything
+//! else passes [`safe`], so no text of a server, an argument or a file controls the terminal. It must never print a URL
+//! from the arguments, which may contain a password.
 
 use crate::args::{self, Shown};
 use crate::exit;

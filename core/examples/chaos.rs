@@ -35,6 +35,11 @@ fn milliseconds(value: &Value) -> Duration {
     Duration::from_millis(value.as_u64().unwrap())
 }
 
+/// Returns the heartbeat timeout of a lease that is renewed as the history says; zero if it has none.
+fn heartbeat_timeout(extended: &Value) -> Duration {
+    Duration::from_millis(extended.as_u64().unwrap_or_default())
+}
+
 struct Worker {
     settings: Value,
     client: Client,
@@ -79,7 +84,7 @@ impl Worker {
         while !self.over.load(Ordering::Relaxed) {
             let offer = if self.happens("adopting") { self.take(&mut register) } else { json!({}) };
             let giver = &offer["giver"];
-            let extended = below(2) == 0;
+            let extended = choose(&self.settings["renewals"]);
             let resources = match offer["resources"].as_array() {
                 Some(offered) => {
                     offered.iter().map(|resource| resource.as_str().unwrap()).collect()
@@ -95,7 +100,8 @@ impl Worker {
             }));
             let pending = match offer["text"].as_str() {
                 Some(text) => {
-                    let adoption = self.client.adopt(text).auto_extend(extended);
+                    let adoption = self.client.adopt(text).auto_extend(*extended != false);
+                    let adoption = adoption.heartbeat_timeout(heartbeat_timeout(extended));
                     match wait.is_null() {
                         true => adoption.wait_forever().acquire(),
                         false => adoption.wait(milliseconds(wait)).acquire(),
@@ -104,7 +110,8 @@ impl Worker {
                 None => {
                     let some = resources.iter().filter(|_| self.happens("sharing"));
                     let some: Vec<_> = some.copied().collect();
-                    let lock = self.client.lock(&*resources).auto_extend(extended);
+                    let lock = self.client.lock(&*resources).auto_extend(*extended != false);
+                    let lock = lock.heartbeat_timeout(heartbeat_timeout(extended));
                     let lock = if some.is_empty() { lock } else { lock.shared_for(some) };
                     match wait.is_null() {
                         true => lock.wait_forever().acquire(),
@@ -124,7 +131,7 @@ impl Worker {
         }
     }
 
-    fn granted(&self, lease: &Lease, ask: u64, extended: bool, asked: u64, giver: &Value) {
+    fn granted(&self, lease: &Lease, ask: u64, extended: &Value, asked: u64, giver: &Value) {
         let (at, left) = Self::look(lease);
         let shared = lease.modes().filter(|(_, mode)| *mode == Mode::Shared);
         self.record(&json!({
@@ -140,7 +147,7 @@ impl Worker {
         let pool = self.settings["pool"].as_str().unwrap();
         let limit = u32::try_from(self.settings["limit"].as_u64().unwrap()).unwrap();
         while !self.over.load(Ordering::Relaxed) {
-            let extended = below(2) == 0;
+            let extended = choose(&self.settings["renewals"]);
             let wait = choose(&self.settings["waits"]);
             let permits = choose(&self.settings["permits"]).as_u64().unwrap();
             let ask = self.asks.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +155,8 @@ impl Worker {
             self.record(&json!({
                 "event": "ask", "ask": ask, "resources": [pool], "wait": wait, "at": asked,
             }));
-            let semaphore = self.client.semaphore(pool, limit).auto_extend(extended);
+            let semaphore = self.client.semaphore(pool, limit).auto_extend(*extended != false);
+            let semaphore = semaphore.heartbeat_timeout(heartbeat_timeout(extended));
             let semaphore = semaphore.permits(u32::try_from(permits).unwrap());
             let pending = match wait.is_null() {
                 true => semaphore.wait_forever().acquire(),
@@ -238,7 +246,7 @@ impl Worker {
         ok
     }
 
-    fn turn(&self, lease: Lease, register: &mut Register, extended: bool) {
+    fn turn(&self, lease: Lease, register: &mut Register, extended: &Value) {
         self.write(&lease, register);
         let lease = self.change(lease, register, extended);
         if !self.hand_over(&lease, register) {
@@ -262,7 +270,7 @@ impl Worker {
     }
 
     /// Sometimes changes the mode of the lease. Returns the lease that the caller holds from then on.
-    fn change(&self, lease: Lease, register: &mut Register, extended: bool) -> Lease {
+    fn change(&self, lease: Lease, register: &mut Register, extended: &Value) -> Lease {
         if !self.happens("changing") {
             return lease;
         }

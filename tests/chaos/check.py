@@ -29,7 +29,9 @@ class Lease:
     resource: str
     token: str
     fence: int
-    extended: bool
+    extended: bool | int
+    """Whether the lease is renewed. A number is its heartbeat timeout, in milliseconds: its holder
+    sends no heartbeat but the acquire."""
     asked: int
     granted: int
     """The time just after the acquire returned. The lease began earlier."""
@@ -407,18 +409,21 @@ def limit(of: Iterable[Lease], most: int) -> list[Violation]:
 def truth(of: Iterable[Lease], ttl: int) -> list[Violation]:
     """Returns a violation for each lease that claimed to be valid for too long.
 
-    A lease that is not renewed must end within `ttl` nanoseconds of its grant.
+    A lease that is not renewed must end within `ttl` nanoseconds of its grant, and a lease without
+    a heartbeat within that time after its heartbeat timeout.
     """
     return [
         Violation(
             "valid too long",
             lease.granted,
-            f"the lease of {lease.client} with fence {lease.fence}, which is not renewed, claims"
-            f" to be valid for {milliseconds(lease.promised - lease.granted)} in total",
+            f"the lease of {lease.client} with fence {lease.fence}, which is renewed for"
+            f" {int(lease.extended)} ms, claims to be valid for"
+            f" {milliseconds(lease.promised - lease.granted)} in total",
             lease.resource,
         )
         for lease in of
-        if not lease.extended and lease.promised - lease.granted > ttl
+        if lease.extended is not True
+        and lease.promised - lease.granted > ttl + int(lease.extended) * 1_000_000
     ]
 
 

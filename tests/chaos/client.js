@@ -63,6 +63,11 @@ function chooseResources() {
   return [one, choose(settings.resources.filter((other) => other !== one))]
 }
 
+/** Returns the options of a lease that is renewed as the history says. */
+function renewal(extended) {
+  return { autoExtend: Boolean(extended), heartbeatTimeout: typeof extended === 'number' ? extended : null }
+}
+
 /** Begins to acquire or to adopt what a turn wants. */
 function begin({ resources, text, permits }, options, signal) {
   if (text) return client.adopt(text, { ...options, signal })
@@ -120,13 +125,13 @@ async function handOver(lease, resources) {
 async function turn() {
   const offer = Math.random() < settings.adopting ? await ask({ op: 'take' }) : {}
   const { giver, resources = chooseResources() } = offer
-  const extended = Math.random() < 0.5
+  const extended = choose(settings.renewals)
   const wait = choose(settings.waits)
   const number = ++asks
   const asked = now()
   record('ask', { ask: number, resources, wait, at: asked, giver })
   const mode = Object.fromEntries(resources.filter(() => Math.random() < settings.sharing).map((name) => [name, 'shared']))
-  const options = { wait, autoExtend: extended, ...(offer.text ? {} : { mode }) }
+  const options = { wait, ...renewal(extended), ...(offer.text ? {} : { mode }) }
   let lease = await acquire(number, { ...offer, resources }, options)
   if (lease === undefined) return
   const granted = { resources, extended }
@@ -189,13 +194,13 @@ async function change(lease, granted) {
 
 /** Acquires permits, and holds them for a while. */
 async function usePermits() {
-  const extended = Math.random() < 0.5
+  const extended = choose(settings.renewals)
   const wait = choose(settings.waits)
   const permits = choose(settings.permits)
   const number = ++asks
   const asked = now()
   record('ask', { ask: number, resources: [settings.pool], wait, at: asked })
-  const lease = await acquire(number, { permits }, { wait, autoExtend: extended })
+  const lease = await acquire(number, { permits }, { wait, ...renewal(extended) })
   if (lease === undefined) return
   const fences = Object.fromEntries(lease.slots.map((slot) => [`${settings.pool} ${slot}`, lease.fence]))
   const granted = { resources: Object.keys(fences), fences, shared: [], extended, permits }

@@ -23,7 +23,8 @@ ask        just before an acquire or an adoption. ask: its number; resources; wa
 granted    the acquire returned a lease. ask, resources; asked: the time of `ask`; at: the time;
            left: how long the lease stays valid; fences: by resource; shared: the resources in
            shared mode; extended: whether it is renewed automatically; giver. For permits, each
-           slot is a resource, and permits is the number that was asked for
+           slot is a resource, and permits is the number that was asked for. extended may be a
+           number: the heartbeat timeout, in milliseconds, of a holder that sends no heartbeat
 look       a check of a held lease. at, left
 refused    the register refused the holder. at, left, resource
 downgrade  just before the lease is made shared. at
@@ -99,6 +100,12 @@ def shared(lease: quorlock.Lease) -> list[str]:
     return [name for name, mode in lease.modes.items() if mode == "shared"]
 
 
+def renewal(extended: bool | int) -> Any:
+    """Returns the options of a lease that is renewed as the history says."""
+    timeout = None if isinstance(extended, bool) else extended / 1000
+    return {"auto_extend": bool(extended), "heartbeat_timeout": timeout}
+
+
 class Turn:
     """One pass of a loop: an acquire and requests to the register. Used by threads and tasks."""
 
@@ -108,10 +115,10 @@ class Turn:
         self.resources: list[str] = random.sample(settings["resources"], many)
         self.giver, self.text = offer.get("giver"), offer.get("text")
         self.resources = offer.get("resources", self.resources)
-        self.extended = random.random() < 0.5
+        self.extended = random.choice(settings["renewals"])
         wait = random.choice(settings["waits"])
         seconds = None if wait is None else wait / 1000
-        self.options: Any = {"wait": seconds, "auto_extend": self.extended}
+        self.options: Any = {"wait": seconds, **renewal(self.extended)}
         if not self.text:
             some = [each for each in self.resources if random.random() < settings["sharing"]]
             self.options["mode"] = dict.fromkeys(some, "shared")
@@ -215,7 +222,7 @@ class PermitTurn(Turn):
 
     def __init__(self) -> None:
         self.resources, self.giver, self.text = [settings["pool"]], None, None
-        self.extended = random.random() < 0.5
+        self.extended = random.choice(settings["renewals"])
         self.permits: int = random.choice(settings["permits"])
         wait = random.choice(settings["waits"])
         self.semaphore: quorlock.Semaphore = client.semaphore(
@@ -223,7 +230,7 @@ class PermitTurn(Turn):
             limit=settings["limit"],
             permits=self.permits,
             wait=None if wait is None else wait / 1000,
-            auto_extend=self.extended,
+            **renewal(self.extended),
         )
         self.begin(wait)
 

@@ -269,6 +269,8 @@ def describe(entry: Entry, run: Run) -> str:
     match entry["event"]:
         case "granted":
             renewal = "renewed" if entry["extended"] else "not renewed"
+            if entry["extended"] not in (True, False):
+                renewal += f" for {entry['extended']} ms"
             began = f"{run.seconds(entry['asked']):.6f}"
             fences = ", ".join(f"{name} fence {fence}" for name, fence in entry["fences"].items())
             verb = f"adopted from {entry['giver'][:8]}" if entry.get("giver") else "granted"

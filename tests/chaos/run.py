@@ -80,6 +80,9 @@ SETTINGS: dict[str, Any] = {
     "guard": TTL,
     # Long, so that a loaded machine does not cause timeouts.
     "node_timeout": 500,
+    # How a lease is renewed: not at all, as long as its process runs, or for this many milliseconds
+    # after the acquire, because its holder sends no heartbeat.
+    "renewals": [False, False, True, 200],
     # The clients choose from these times in milliseconds at random. Most holders pause briefly
     # ("thinks"); some pause for longer than the ttl.
     "waits": [0, 300, 3000, 10_000, None],

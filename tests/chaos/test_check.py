@@ -336,6 +336,10 @@ def test_a_lease_that_claims_to_be_valid_for_too_long_is_found() -> None:
     a = [granted("1", 0, 10, fence=1), look("1", 200, TTL)]
     assert kinds(a) == ["valid too long"]
     assert kinds([{**a[0], "extended": True}, a[1]]) == []
+    # Without a heartbeat, a lease is renewed for its heartbeat timeout.
+    silent, until = {**a[0], "extended": 3}, 10 + 3_000_000
+    assert kinds([silent, look("1", until, TTL)]) == []
+    assert kinds([silent, look("1", until, TTL + 1)]) == ["valid too long"]
 
 
 @pytest.mark.parametrize("values", [[1, 1], [1, 3], [2], [1, 2, 2]])

@@ -221,6 +221,9 @@ def test_mistakes_are_config_errors(client: Connection) -> None:
         (["r", "MAXHOLD", "1"], "MAXHOLD must be a duration of 10 ms or more, or FOREVER, not 1"),
         (["r", "MAXHOLD", "3600001"], "MAXHOLD must be at most 3600000 ms, the --max-hold of the"),
         (["r", "MAXHOLD", "FOREVER"], "MAXHOLD must be at most 3600000 ms, the --max-hold of the"),
+        (["r", "HEARTBEAT", "9"], "HEARTBEAT must be a duration from 10 ms to 24 h, or FOREVER"),
+        (["r", "HEARTBEAT", "1s"], "HEARTBEAT must be a duration from 10 ms to 24 h, or FOREVER"),
+        (["r", "LIMIT", "2", "HEARTBEAT", "-1"], "HEARTBEAT must be a duration from 10 ms to 24 h"),
         (["r", "PERMITS", "1"], "PERMITS needs LIMIT"),
         (["r", "LIMIT", "2", "PERMITS", "3"], "PERMITS must be a whole number from 1 to the LIMIT"),
         (["r", "LIMIT", "0"], "LIMIT must be a whole number from 1 to 1024, not 0"),
@@ -248,6 +251,8 @@ def test_unknown_requests_are_refused(client: Connection) -> None:
     assert client.error("AUTH", "x").startswith("ERR there are no users and passwords")
     unused = f"{client.ask('CLIENT', 'ID')}-1"
     assert client.error("CHECK", unused) == f"ERR there is no lease {unused}"
+    assert client.error("HEARTBEAT", unused) == f"ERR there is no lease {unused}"
+    assert client.error("HEARTBEAT") == "ERR wrong number of arguments for 'heartbeat'"
     assert client.error("LOST", "99-1").startswith("ERR this daemon has not issued lease 99-1: ")
     assert client.ask("PING") == "PONG"
 
@@ -428,8 +433,8 @@ def test_the_id_of_another_connection_is_refused(
     with daemon.connect() as other:
         own = other.ask("CLIENT", "ID")
         expected = f"ERR lease {lease} belongs to another connection, and this is connection {own}:"
-        for words in (["UNLOCK", lease], ["EXTEND", lease], ["CHECK", lease], ["DETACH", lease]):
-            assert other.error(*words).startswith(expected), words
+        for word in ("UNLOCK", "EXTEND", "CHECK", "HEARTBEAT", "DETACH"):
+            assert other.error(word, lease).startswith(expected), word
     value = servers[0].command("GET", "r")
     assert value is not None
     wait_until(lambda: is_everywhere(servers, "r", value))

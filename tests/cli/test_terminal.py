@@ -165,6 +165,21 @@ def test_a_command_in_a_pipeline_gets_the_terminal_when_it_reads(
     wait_until(lambda: not keys(servers))
 
 
+def test_a_command_whose_output_is_passed_on_gets_the_terminal(
+    shell: Shell, servers: Servers
+) -> None:
+    # With this, a process in the background may not write.
+    shell.run("stty tostop")
+    shell.expect(PROMPT)
+    options = "run --ttl 10m --heartbeat-timeout 10m --heartbeat output"
+    shell.quorlock(JOB.replace("run", options, 1))
+    shell.expect("ready")
+    shell.type("abc\n")
+    shell.expect("got abc")
+    shell.expect_status(0)
+    wait_until(lambda: not keys(servers))
+
+
 def test_output_on_a_terminal_is_coloured_unless_no_color_is_set(shell: Shell) -> None:
     shell.quorlock("status r")
     shell.expect("\x1b[32mfree\x1b[0m")

@@ -42,6 +42,7 @@ def quorlock() -> CommandLine:
         (["run", "--adopt"], "COMMAND"),
         (["run", "--detach", "--", "true"], "RESOURCE"),
         (["run", "--detach", "--keep", "1m", "r", "--", "true"], "set them where the lease is"),
+        (["serve", "--heartbeat-timeout", "1ms"], "--heartbeat-timeout must be a duration from"),
         (["run", "--detach", "--within", "1ms", "r", "--", "true"], "--within must be a duration"),
         (["run", "--within", "1s", "r", "--", "true"], "--detach"),
         (["run", "--lease-file", "-", "r", "--", "true"], "--adopt"),

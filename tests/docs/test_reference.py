@@ -277,6 +277,7 @@ def test_defaults_in_the_docstrings_of_python_are_those_of_the_page() -> None:
         ("max_hold", "self.unless_for_ever(MIN_TTL", ["MIN_TTL"]),
         ("retry_delay", "self.within(number, MILLISECOND, HOUR)", ["MILLISECOND", "HOUR"]),
         ("restart_guard", "self.within(*number, MIN_TTL, MAX_TTL)", ["MIN_TTL", "MAX_TTL"]),
+        ("heartbeat_timeout", "self.within(*number, MIN_TTL, MAX_TTL)", ["MIN_TTL", "MAX_TTL"]),
     ],
 )
 def test_ranges_are_those_of_the_code(name: str, source: str, limits: list[str]) -> None:

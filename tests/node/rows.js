@@ -37,6 +37,7 @@ export async function expectOutcome(expected, action) {
   }
   for (const secret of expected.never ?? []) assert(!inspect(error).includes(secret))
   if (expected.holder !== undefined) assert.equal(error.holder ?? null, expected.holder)
+  if (expected.reason !== undefined) assert.equal(error.reason ?? null, expected.reason)
   if (expected.about) {
     assert.deepEqual(error.resources, expected.about)
     assert.equal(error.resource, expected.about[0])

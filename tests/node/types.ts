@@ -38,6 +38,8 @@ export async function hold(signal: AbortSignal): Promise<number> {
   await using lease = await client.lock('orders:42', { wait: 2_000, signal })
   await lease.extend(30_000)
   lease.check()
+  lease.heartbeat()
+  for await (const row of lease.heartbeats([Promise.resolve(1)])) void (row satisfies number)
   return lease.fence
 }
 

@@ -191,6 +191,14 @@ suite('scenarios', () => {
             await new Promise((resolve) => setTimeout(resolve, 5))
           }
         },
+        heartbeat: async (step) => {
+          const end = performance.now() + (step.for ?? 0)
+          while (performance.now() < end) {
+            leases[step.heartbeat].heartbeat()
+            await new Promise((resolve) => setTimeout(resolve, 5))
+          }
+          await expectOutcome(step, () => leases[step.heartbeat].heartbeat())
+        },
         increasing: (step) => {
           const last = {}
           for (const { fences } of step.increasing.map((name) => leases[name])) {

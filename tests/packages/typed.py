@@ -26,6 +26,8 @@ def blocks() -> None:
         assert_type(lease.fence, int)
         assert_type(quorlock.current_lease(), quorlock.Lease)
         assert_type(lease.try_upgrade(), quorlock.Lease | None)
+        for row in lease.heartbeats([1, 2]):
+            assert_type(row, int)
     with client.lock("a", "b"), client.semaphore("jobs", limit=5, permits=2) as permit:
         assert_type(permit, quorlock.Lease)
     with client.lock("r", until=5):  # type: ignore[call-overload]

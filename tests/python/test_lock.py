@@ -183,7 +183,8 @@ def test_the_default_max_hold_does_not_shorten_a_long_ttl() -> None:
 
 def test_an_unknown_option_is_refused_with_the_list_of_known_options() -> None:
     with pytest.raises(
-        quorlock.ConfigError, match=r"tll is not an option.*ttl, wait, auto_extend, max_hold"
+        quorlock.ConfigError,
+        match=r"tll is not an option.*ttl, wait, auto_extend, heartbeat_timeout, max_hold",
     ):
         quorlock.Client(["memory://a"], tll=1)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="connect_timeout"):

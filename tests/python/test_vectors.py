@@ -219,6 +219,12 @@ class Scenario:
                 while time.monotonic() < until:
                     assert self.leases[name].valid
                     time.sleep(0.005)
+            case {"heartbeat": name}:
+                until = time.monotonic() + step.get("for", 0) / 1000
+                while time.monotonic() < until:
+                    self.leases[name].heartbeat()
+                    time.sleep(0.005)
+                expect(step, self.leases[name].heartbeat)
             case {"increasing": names}:
                 last: dict[str, int] = {}
                 for name in names:

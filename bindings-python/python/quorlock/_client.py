@@ -72,8 +72,9 @@ class Client:
         `QUORLOCK_DRIFT_FACTOR`, unless all nodes are `memory://`. An empty variable counts as not
         set. Without them, `restart_guard` is off, `key_prefix` empty and `drift_factor` 0.01.
 
-        The options `ttl`, `wait`, `auto_extend`, `max_hold`, `holder` and `keep` are the defaults
-        of the client's locks: see `lock`. Durations are in seconds, or a `timedelta`.
+        The options `ttl`, `wait`, `auto_extend`, `heartbeat_timeout`, `max_hold`, `holder` and
+        `keep` are the defaults of the client's locks: see `lock`. Durations are in seconds, or a
+        `timedelta`.
 
         - `node_timeout`: the maximum time that one node may take to answer one request. 1 ms to
           1 h; None, the default: a twentieth of the ttl, but at least 10 ms and at most 200 ms.
@@ -165,6 +166,9 @@ class Client:
           None or infinity waits forever; 10 if the client does not set it.
         - `auto_extend`: whether the lease is renewed in the background, every third of the ttl,
           until it is released. True if the client does not set it.
+        - `heartbeat_timeout`: the lease is renewed only while its last heartbeat is younger than
+          this, so a holder that hangs loses the lock: see `Lease.heartbeat`. 10 ms to 24 h; None or
+          0 renews it without heartbeats; None if the client does not set it.
         - `max_hold`: the longest time that a lease can be held, however often it is renewed. 10 ms
           or more; None or infinity sets no limit; 3600 if the client does not set it. A limit that
           you set is also one for the `ttl`.

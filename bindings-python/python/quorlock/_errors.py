@@ -88,6 +88,23 @@ class LeaseLostError(QuorlockError):
 
     code = "LEASE_LOST"
 
+    def __init__(
+        self,
+        message: str = "",
+        resources: Sequence[str] = (),
+        nodes: Sequence[NodeReport] = (),
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message, resources, nodes)
+        self.reason = reason
+        """Why a lease of this client ended: `expired` (it was not extended in time), `max_hold`,
+        `no_heartbeat` (see `heartbeat_timeout`), `taken` (a majority of the nodes does not hold it
+        any more), `closed`, `released`, `detached` or `upgraded`. None if the error is about a
+        lease of another client."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (str(self), self.resources, self.nodes, self.reason))
+
 
 class ClosedError(QuorlockError):
     """The client is closed."""

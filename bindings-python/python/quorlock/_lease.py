@@ -1,9 +1,9 @@
 """The public class `Lease`: a lock that is held. The native lease does the work."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from . import _quorlock, _warnings
 from ._async import current, library, result
@@ -16,6 +16,9 @@ from ._scope import Scope, entered
 
 if TYPE_CHECKING:
     from ._quorlock import Pending
+
+
+Item = TypeVar("Item")
 
 
 class Lease(_quorlock.LeaseBlock):
@@ -150,8 +153,51 @@ class Lease(_quorlock.LeaseBlock):
         return self._native.remaining
 
     def check(self) -> None:
-        """Raises LeaseLostError, with the reason, unless the lease is valid."""
+        """Raises LeaseLostError, with the reason, unless the lease is valid. Counts as a
+        heartbeat."""
         self._native.check()
+
+    def heartbeat(self) -> None:
+        """Reports that the work under the lock still goes on. If the lock has a
+        `heartbeat_timeout`, the lease is renewed only while its last heartbeat is younger than
+        that. `check` and `extend` count as heartbeats, and the acquire is the first one.
+
+        Sends nothing, and takes less than a microsecond. Any thread or task can call it. If the
+        renewal has stopped for lack of a heartbeat, and the lease is still valid, it is renewed at
+        once. Raises LeaseLostError, with the reason, unless the lease is valid.
+        """
+        self._native.check()
+
+    @overload
+    def heartbeats(self, items: Iterable[Item]) -> Iterator[Item]: ...
+
+    @overload
+    def heartbeats(self, items: AsyncIterable[Item]) -> AsyncIterator[Item]: ...
+
+    def heartbeats(
+        self, items: Iterable[Item] | AsyncIterable[Item]
+    ) -> Iterator[Item] | AsyncIterator[Item]:
+        """Yields the items, and calls `heartbeat` before each of them:
+
+            for row in lease.heartbeats(rows):
+                migrate(row)
+
+        For `async for`, if the items are async. Raises LeaseLostError instead of yielding the next
+        item if the lease has ended.
+        """
+        if isinstance(items, AsyncIterable):
+            return self._heartbeats_async(items)
+        return self._heartbeats(iter(items))
+
+    def _heartbeats(self, items: Iterator[Item]) -> Iterator[Item]:
+        for item in items:
+            self.heartbeat()
+            yield item
+
+    async def _heartbeats_async(self, items: AsyncIterable[Item]) -> AsyncIterator[Item]:
+        async for item in items:
+            self.heartbeat()
+            yield item
 
     def extend(self, ttl: Duration | None = None) -> None:
         """Extends the lease to `ttl` from now: 10 ms to 24 h. Default: the ttl of the acquire.

@@ -26,6 +26,7 @@ class LeaseOptions(TypedDict, total=False):
 
     ttl: Duration
     auto_extend: bool
+    heartbeat_timeout: Duration | None
     max_hold: Duration | None
     holder: str | None
     keep: Duration | None

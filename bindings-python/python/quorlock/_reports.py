@@ -383,6 +383,8 @@ class Stats:
     """Leases that a successor has adopted: see `Lease.hand_over`."""
     losses: int
     """Leases that were lost."""
+    no_heartbeat: int
+    """Lost leases that were not renewed for lack of a heartbeat: see `heartbeat_timeout`."""
     extensions: int
     """Extensions that a majority confirmed."""
     extension_failures: int

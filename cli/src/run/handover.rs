@@ -103,7 +103,7 @@ async fn hand_over(
     };
     output.note(format_args!("detached {}", names(lease.resources())));
     let command = command(wanted);
-    let status = match Child::spawn(&command, &environment(&lease, &text), kill_after) {
+    let status = match Child::spawn(&command, &environment(&lease, &text), None, kill_after) {
         Ok(mut child) => child
             .wait(&mut signals, || true)
             .await

@@ -1,10 +1,12 @@
 //! `quorlock run`: runs a command while a lock is held, and stops it before the lease ends.
 //!
 //! This module owns the sequence of steps: acquire, run, stop if the lease is lost, release. `handover` replaces them
-//! for `--detach`, and reads the text for `--adopt`. `unix` and `other` own the process of the command. The command
-//! and its process group must never outlive the lease.
+//! for `--detach`, and reads the text for `--adopt`. `heartbeat` receives the heartbeats of the command. `unix` and
+//! `other` own the process of the command. The command and its process group must never outlive the lease.
 
 mod handover;
+#[cfg(unix)]
+mod heartbeat;
 #[cfg(not(unix))]
 mod other;
 #[cfg(unix)]
@@ -12,8 +14,10 @@ mod terminal;
 #[cfg(unix)]
 mod unix;
 
+#[cfg(unix)]
+use heartbeat::Heartbeats;
 #[cfg(not(unix))]
-use other::{Child, stdin};
+use other::{Child, Heartbeats, stdin};
 #[cfg(unix)]
 use unix::{Child, stdin};
 
@@ -47,7 +51,9 @@ pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<
     };
     let max_hold = wanted.max_hold.as_ref().unwrap_or(&OptionValue::Null);
     let keep = wanted.keep.as_ref().unwrap_or(&OptionValue::Null);
+    let heartbeat_timeout = wanted.heartbeat_timeout.as_ref().unwrap_or(&OptionValue::Null);
     let source = source.option(&nodes.named, "max_hold", max_hold);
+    let source = source.option(&nodes.named, "heartbeat_timeout", heartbeat_timeout);
     let source = source.option(&nodes.named, "keep", keep).checked()?;
     let mut signals = signals()?;
     let result = hold(&client, &source, wanted, kill_after, &mut signals, output).await;
@@ -96,6 +102,7 @@ async fn hold(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<u8, Failure> {
+    let mut heartbeats = Heartbeats::new(wanted)?;
     let lease = tokio::select! {
         biased;
         signal = signals.end() => return Ok(exit::SIGNAL + signal),
@@ -103,8 +110,10 @@ async fn hold(
     };
     let command = command(wanted);
     let acquired = Instant::now();
-    let ended = match Child::spawn(&command, &environment(client, &lease), kill_after) {
-        Ok(child) => supervise(child, &lease, kill_after, signals, output).await,
+    let mut environment = environment(client, &lease);
+    environment.extend(heartbeats.environment());
+    let ended = match Child::spawn(&command, &environment, heartbeats.pipes(), kill_after) {
+        Ok(child) => supervise(child, &lease, &mut heartbeats, kill_after, signals, output).await,
         Err(error) => Err(cannot_run(&command, &error)),
     };
     let release = match &ended {
@@ -125,6 +134,13 @@ async fn hold(
         // A second signal ends the wait for nodes that do not answer.
         _ = signals.end() => None,
     };
+    let held_for = show(acquired.elapsed());
+    // The lock is released even if nobody reads the output. A signal ends this wait, too.
+    let passed_on = tokio::select! {
+        passed_on = heartbeats.finish(), if is_released.is_some() => passed_on,
+        _ = signals.end(), if is_released.is_some() => Ok(()),
+        else => Ok(()),
+    };
     let name = names(lease.resources());
     let loss = lease.loss();
     if is_released == Some(true) {
@@ -132,7 +148,7 @@ async fn hold(
         let keep = keep.filter(|keep| !keep.is_zero());
         let kept =
             keep.map_or_else(String::new, |keep| format!(", kept for {} from now on", show(keep)));
-        output.note(format_args!("released {name} after {}{kept}", show(acquired.elapsed())));
+        output.note(format_args!("released {name} after {held_for}{kept}"));
     } else if loss.is_none() {
         let reason = match is_released {
             Some(_) => "a majority of the nodes did not confirm",
@@ -143,23 +159,34 @@ async fn hold(
         ));
     }
     let Ended { status, stopped } = ended?;
-    match loss {
-        _ if stopped == Some(Stopped::AtLimit) => {
+    let failure = match (stopped, loss) {
+        (Some(Stopped::AtLimit), _) => {
             let limit = wanted.max_hold.as_ref().and_then(duration::of).unwrap_or_default();
-            Err(Failure::Lost(format!("--max-hold ({}) ended the command", show(limit))))
+            Failure::Lost(format!("--max-hold ({}) ended the command", show(limit)))
         }
-        // The status of a command that failed by itself takes precedence over the loss of the lease.
-        Some(loss) if stopped.is_some() || status == 0 => Err(loss.into()),
-        None if stopped.is_some() => Err(Failure::Lost(
+        (_, Some(loss)) => loss.into(),
+        (Some(Stopped::Silent(timeout)), None) => Failure::Lost(format!(
+            "no heartbeat for {}, so the command was stopped before the lease ended",
+            show(timeout)
+        )),
+        (Some(Stopped::Triggered), None) => {
+            Failure::Lost("the command sent WATCHDOG=trigger, so it was stopped".to_owned())
+        }
+        (Some(Stopped::Lost | Stopped::NotRenewed), None) => Failure::Lost(
             "the lease could not be renewed, so the command was stopped before the lease ended"
                 .to_owned(),
-        )),
-        Some(loss) => {
-            output.report(&loss.into(), status);
-            Ok(status)
-        }
-        None => Ok(status),
+        ),
+        (None, None) => match passed_on {
+            Ok(()) => return Ok(status),
+            Err(error) => Failure::own("the output of the command cannot be passed on", &error),
+        },
+    };
+    if stopped.is_some() || status == exit::OK {
+        return Err(failure);
     }
+    // The status of a command that failed by itself takes precedence.
+    output.report(&failure, status);
+    Ok(status)
 }
 
 /// Changes to the environment of the command: variables to set, or to remove where the value is `None`.
@@ -226,6 +253,10 @@ enum Stopped {
     Lost,
     /// The lease could not be renewed in time.
     NotRenewed,
+    /// The lease was not renewed, because there was no heartbeat for this time.
+    Silent(Duration),
+    /// The command asked to be stopped.
+    Triggered,
     /// The lease was held for `--max-hold`.
     AtLimit,
 }
@@ -234,6 +265,7 @@ enum Stopped {
 async fn supervise(
     mut child: Child,
     lease: &Lease,
+    heartbeats: &mut Heartbeats,
     kill_after: Duration,
     signals: &mut Signals,
     output: &Output,
@@ -243,6 +275,8 @@ async fn supervise(
     let mut kill_at = None;
     let mut stopped = None;
     let mut is_killed = false;
+    // The start of the command.
+    heartbeats.beat(lease);
     let status = loop {
         let spare = lease.remaining().saturating_sub(kill_after);
         let running = kill_at.is_none();
@@ -260,20 +294,30 @@ async fn supervise(
                 let left = lease.remaining();
                 if left <= kill_after {
                     child.stop();
-                    let left_text = show(left);
-                    let at_limit = lease.is_at_limit();
-                    stopped = Some(if at_limit { Stopped::AtLimit } else { Stopped::NotRenewed });
                     kill_at = Some(Instant::now() + left);
-                    output.note(if at_limit {
-                        format!("--max-hold for {name} ends in {left_text}: stopping the command")
+                    let left = show(left);
+                    let (reason, text) = if lease.is_at_limit() {
+                        (Stopped::AtLimit, format!("--max-hold for {name} ends in {left}"))
+                    } else if let Some(timeout) = heartbeats.missing() {
+                        let silence = show(timeout);
+                        let text =
+                            format!("no heartbeat for {silence}, so the lease of {name} ends in {left}");
+                        (Stopped::Silent(timeout), text)
                     } else {
-                        format!(
-                            "the lease of {name} ends in {left_text} and could not be renewed: \
-                             stopping the command"
-                        )
-                    });
+                        let text =
+                            format!("the lease of {name} ends in {left} and could not be renewed");
+                        (Stopped::NotRenewed, text)
+                    };
+                    stopped = Some(reason);
+                    output.note(format_args!("{text}: stopping the command"));
                 }
             }
+            () = heartbeats.triggered(lease) => if running {
+                child.stop();
+                stopped = Some(Stopped::Triggered);
+                kill_at = Some(Instant::now() + kill_after.min(lease.remaining()));
+                output.note("the command sent WATCHDOG=trigger: stopping it");
+            },
             () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if !running && !is_killed => {
                 is_killed = true;
                 child.kill();

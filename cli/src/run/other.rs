@@ -1,8 +1,13 @@
-//! The process of the command, on systems that have neither signals nor process groups. Used by `run`.
+//! The process of the command on systems that have neither signals nor process groups. Used by `run`.
 
+use crate::args::Run;
+use crate::duration;
+use crate::output::Failure;
 use crate::signals::Signals;
+use quorlock::Lease;
 use std::ffi::OsString;
-use std::io;
+use std::future::pending;
+use std::io::{self, PipeWriter};
 use std::process::{self, Command};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -23,6 +28,7 @@ impl Child {
     pub(crate) fn spawn(
         arguments: &[OsString],
         environment: &[(&str, Option<String>)],
+        _pipes: Option<[PipeWriter; 2]>,
         _kill_after: Duration,
     ) -> io::Result<Self> {
         let mut command = Command::new(&arguments[0]);
@@ -67,5 +73,41 @@ impl Child {
 
     pub(crate) fn is_group_left(&self) -> bool {
         false
+    }
+}
+
+/// There are no heartbeats on these systems.
+pub(crate) struct Heartbeats;
+
+impl Heartbeats {
+    pub(crate) fn new(wanted: &Run) -> Result<Self, Failure> {
+        match wanted.heartbeat_timeout.as_ref().and_then(duration::of) {
+            Some(timeout) if !timeout.is_zero() => {
+                Err(Failure::Usage("this system has no --heartbeat-timeout".to_owned()))
+            }
+            _ => Ok(Self),
+        }
+    }
+
+    pub(crate) fn environment(&self) -> Vec<(&'static str, Option<String>)> {
+        Vec::new()
+    }
+
+    pub(crate) fn pipes(&mut self) -> Option<[PipeWriter; 2]> {
+        None
+    }
+
+    pub(crate) fn beat(&mut self, _: &Lease) {}
+
+    pub(crate) async fn triggered(&mut self, _: &Lease) {
+        pending().await
+    }
+
+    pub(crate) fn missing(&self) -> Option<Duration> {
+        None
+    }
+
+    pub(crate) async fn finish(self) -> io::Result<()> {
+        Ok(())
     }
 }

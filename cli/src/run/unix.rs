@@ -11,7 +11,7 @@ use rustix::process::{
 };
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -39,11 +39,13 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the command with these changes to the environment. `kill_after` is how long it may run after a SIGTERM that
-    /// it inherits as blocked or ignored.
+    /// Starts the command with these changes to the environment. `pipes` are its stdout and stderr; without them, it
+    /// has those of this process. `kill_after` is how long it may run after a SIGTERM that it inherits as blocked or
+    /// ignored.
     pub(crate) fn spawn(
         arguments: &[OsString],
         environment: &[(&str, Option<String>)],
+        pipes: Option<[PipeWriter; 2]>,
         kill_after: Duration,
     ) -> io::Result<Self> {
         let changes = unix::signal(SignalKind::child())?;
@@ -57,6 +59,9 @@ impl Child {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
+        }
+        if let Some([stdout, stderr]) = pipes {
+            command.stdout(stdout).stderr(stderr);
         }
         let parent = getpid();
         #[expect(unsafe_code, reason = "what is to be done between fork and exec")]

@@ -5,7 +5,10 @@ use quorlock::{Dialect, OptionValue, without_secrets, wrong_resource};
 use std::fmt;
 
 /// The options of `LOCK` and `ADOPT`, each with a value.
-const OPTIONS: [&str; 7] = ["TTL", "WAIT", "MODE", "PERMITS", "LIMIT", "HOLDER", "MAXHOLD"];
+const OPTIONS: [&str; 8] =
+    ["TTL", "WAIT", "MODE", "PERMITS", "LIMIT", "HOLDER", "MAXHOLD", HEARTBEAT];
+/// The name of an option and of a command.
+pub(crate) const HEARTBEAT: &str = "HEARTBEAT";
 /// Values of options that are words.
 const VALUES: [&str; 3] = ["FOREVER", "SHARED", "EXCLUSIVE"];
 /// The longest name of a client, in bytes. With the name of the host, it fits into a holder name.
@@ -105,12 +108,13 @@ pub(crate) fn parse(words: Vec<Vec<u8>>) -> Result<Command, Refusal> {
         "LOCK" => lock(&mut words)?,
         "ADOPT" => {
             let text = words.text("the text of a lease")?;
-            let allowed = ["TTL", "WAIT", "HOLDER", "MAXHOLD"];
+            let allowed = ["TTL", "WAIT", "HOLDER", "MAXHOLD", HEARTBEAT];
             Command::Adopt { text, options: words.options(&allowed)? }
         }
         "UNLOCK" => Command::Unlock(words.id()?),
         "EXTEND" => Command::Extend { id: words.id()?, ttl: words.only_option("TTL")? },
-        "CHECK" => Command::Check(words.id()?),
+        // A check is a heartbeat.
+        "CHECK" | HEARTBEAT => Command::Check(words.id()?),
         "DETACH" => Command::Detach { id: words.id()?, within: words.only_option("WITHIN")? },
         "LOST" => Command::Lost(words.id()?),
         "STATUS" if words.is_empty() => Command::StatusOfAll,
@@ -451,6 +455,7 @@ mod tests {
     fn ids_are_two_numbers() {
         let id = Id { connection: 7, number: 3 };
         assert_eq!(parsed("unlock 7-3"), Ok(Command::Unlock(id)));
+        assert_eq!(parsed("heartbeat 7-3"), Ok(Command::Check(id)));
         assert_eq!(id.to_string(), "7-3");
         let ttl = Some(OptionValue::Number(9.0));
         assert_eq!(parsed("EXTEND 7-3 ttl 9"), Ok(Command::Extend { id, ttl }));

@@ -4,11 +4,11 @@ use crate::args::{Nodes, Serve};
 use crate::connect::client_with;
 use crate::duration::{self, show};
 use crate::exit;
+use crate::manager;
 use crate::output::{Failure, Output, json};
 use crate::serve::budget::{Budget, USED_UP};
 use crate::serve::clients::Clients;
 use crate::serve::files;
-use crate::serve::manager;
 use crate::serve::notes::Notes;
 use crate::serve::session::{Daemon, Phase, Session};
 use crate::serve::socket::Socket;
@@ -42,7 +42,12 @@ struct Ready<'a> {
 }
 
 pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Result<u8, Failure> {
-    let further = [("wait", &wanted.wait), ("max_hold", &Some(wanted.max_hold.clone()))];
+    let heartbeat_timeout = wanted.heartbeat_timeout.as_ref().and_then(duration::of);
+    let further = [
+        ("wait", &wanted.wait),
+        ("max_hold", &Some(wanted.max_hold.clone())),
+        ("heartbeat_timeout", &wanted.heartbeat_timeout),
+    ];
     let client = client_with(nodes, &further)?;
     let drain = match &wanted.drain {
         OptionValue::Null => None,
@@ -66,6 +71,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
         clients: Arc::new(clients),
         max_leases: wanted.max_leases as usize,
         max_hold: duration::of(&wanted.max_hold),
+        heartbeat_timeout: heartbeat_timeout.filter(|timeout| !timeout.is_zero()),
         host: host(),
         notes: Notes::new(output),
         phase,

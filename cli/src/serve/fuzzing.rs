@@ -89,6 +89,7 @@ mod tests {
             "LIMIT",
             "HOLDER",
             "MAXHOLD",
+            "HEARTBEAT",
             "WITHIN",
             "FOREVER",
             "0",

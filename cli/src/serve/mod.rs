@@ -3,8 +3,8 @@
 //!
 //! This module owns the life of the daemon: options, accepting, draining. `socket` makes the socket, `clients` knows who is
 //! connected and owns the leases, `session` serves one connection, `command` and `wire` are the protocol, `budget` and `files`
-//! limit what clients use, `manager` tells the service manager, `notes` writes to stderr. No rule of the lock belongs here: the
-//! core decides, and this converts.
+//! limit what clients use, `notes` writes to stderr. No rule of the lock belongs here: the core decides, and this
+//! converts.
 //!
 //! Everything that clients cause runs as tasks of `Client::spawn`, so that renewals come before it.
 
@@ -20,8 +20,6 @@ mod daemon;
 mod files;
 #[cfg(all(unix, any(test, feature = "fuzzing")))]
 pub(crate) mod fuzzing;
-#[cfg(unix)]
-mod manager;
 #[cfg(unix)]
 mod notes;
 #[cfg(not(unix))]

@@ -8,7 +8,7 @@ use crate::acquiring::names;
 use crate::output::json;
 use crate::serve::budget::{COPIES, LEASE, Share, USED_UP, UsedUp};
 use crate::serve::clients::{Clients, Connection, Losses, Peer};
-use crate::serve::command::{self, Command, Id, Options, Refusal};
+use crate::serve::command::{self, Command, HEARTBEAT, Id, Options, Refusal};
 use crate::serve::notes::Notes;
 use crate::serve::wire::{self, MAX_REQUEST, Malformed, Replies};
 use quorlock::{Adoption, Client, Dialect, Error, Lease, Lock, OptionValue, Pending, Semaphore};
@@ -41,6 +41,8 @@ pub(crate) struct Daemon {
     pub(crate) max_leases: usize,
     /// The longest time that a client may hold a lease; `None` for no limit.
     pub(crate) max_hold: Option<Duration>,
+    /// The longest time for which a client may get its leases renewed without a heartbeat; `None` for no limit.
+    pub(crate) heartbeat_timeout: Option<Duration>,
     /// The name of this host, for holder names.
     pub(crate) host: String,
     pub(crate) notes: Notes,
@@ -616,21 +618,25 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the options with the holder's name, unless one is given. Refuses to hold for longer than the daemon allows.
+    /// Returns the options with the holder's name, unless one is given, and with the heartbeat timeout of the daemon
+    /// instead of a longer one. Refuses to hold for longer than the daemon allows.
     fn complete(&self, mut options: Options) -> Result<Options, Refusal> {
+        let daemon = &self.daemon;
         if let Some((_, hold)) = options.iter().find(|(name, _)| *name == "MAXHOLD")
-            && let Some(most) = self.daemon.max_hold
+            && let Some(most) = daemon.max_hold.filter(|most| is_longer(hold, *most))
         {
-            let is_longer = match hold {
-                OptionValue::Null => true,
-                OptionValue::Number(milliseconds) => *milliseconds > most.as_secs_f64() * 1e3,
-                _ => false,
-            };
-            if is_longer {
-                let most = most.as_millis();
-                return Err(format!(
-                    "CONFIG MAXHOLD must be at most {most} ms, the --max-hold of the daemon"
-                ));
+            let most = most.as_millis();
+            return Err(format!(
+                "CONFIG MAXHOLD must be at most {most} ms, the --max-hold of the daemon"
+            ));
+        }
+        if let Some((_, timeout)) = options.iter().find(|(name, _)| *name == HEARTBEAT) {
+            let is_off = *timeout == OptionValue::Number(0.0);
+            let is_longer = |most: &Duration| is_off || is_longer(timeout, *most);
+            // The core also checks the given one, which comes first.
+            if let Some(most) = daemon.heartbeat_timeout.filter(is_longer) {
+                let most = OptionValue::Number(most.as_secs_f64() * 1e3);
+                options.push((HEARTBEAT, most));
             }
         }
         if !options.iter().any(|(name, _)| *name == "HOLDER") {
@@ -655,6 +661,15 @@ impl Session {
     fn held(&self, id: Id) -> Result<Arc<Lease>, Refusal> {
         let ended = || format!("LEASELOST lease {id} was released or detached");
         self.connection.own(id)?.ok_or_else(ended)
+    }
+}
+
+/// Whether a value of an option is no limit, or a longer one than `most`.
+fn is_longer(value: &OptionValue, most: Duration) -> bool {
+    match value {
+        OptionValue::Null => true,
+        OptionValue::Number(milliseconds) => *milliseconds > most.as_secs_f64() * 1e3,
+        _ => false,
     }
 }
 
@@ -736,6 +751,7 @@ mod tests {
                 clients: Arc::new(Clients::new(budget).expect("random numbers")),
                 max_leases: 10,
                 max_hold: Some(Duration::from_secs(60)),
+                heartbeat_timeout: None,
                 host: "host".to_owned(),
                 notes: Notes::new(&output),
                 phase,

@@ -15,6 +15,9 @@ pub enum Ended {
     Expired,
     /// It was extended up to its limit, and its validity end has passed.
     AtLimit,
+    /// Its validity end passed, because its renewal had stopped: there was no heartbeat. Only
+    /// [`Upkeep::reason`](crate::Upkeep::reason) returns this reason.
+    NoHeartbeat,
     /// Too many nodes reported that the key is missing: no majority can hold the key.
     Taken,
     /// Its client was closed while the lease was held.

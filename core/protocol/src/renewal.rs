@@ -1,9 +1,9 @@
-//! When to renew a lease (`auto_extend`).
+//! When to renew a lease (`auto_extend`), and when not to, because its holder hangs (`heartbeat_timeout`).
 //!
 //! This module only decides the moments. The driver's renewer (`lock/renewer.rs` of the crate `quorlock`) sends the
-//! extensions.
+//! extensions, and warns the holder.
 
-use crate::lease::Lease;
+use crate::lease::{Ended, Lease};
 use crate::term::{Moment, Term};
 use core::time::Duration;
 
@@ -25,12 +25,36 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 pub struct Upkeep {
     term: Term,
     not_before: Moment,
+    heartbeat: Option<Heartbeat>,
+}
+
+/// The heartbeats of a holder. A lease with heartbeats is renewed only while its last heartbeat is younger than
+/// `timeout`. So if the holder hangs, the lease ends at most `timeout` and one ttl after the last heartbeat, unless the
+/// holder has extended it for longer.
+///
+/// Heartbeats only prevent renewals, and a lease that is renewed less often ends earlier. So they cannot make a lease
+/// count as valid for too long.
+#[derive(Clone, Copy, Debug)]
+struct Heartbeat {
+    timeout: Duration,
+    last: Moment,
+    /// Whether the holder was warned since the last heartbeat.
+    is_warned: bool,
+    /// Whether a renewal was due when the last heartbeat was too old. From then on, nothing is due until the next
+    /// heartbeat.
+    has_stopped: bool,
 }
 
 impl Upkeep {
     /// Creates the schedule of a lease that was won with this term.
     pub fn new(term: Term) -> Self {
-        Self { term, not_before: Moment::from_origin(Duration::ZERO) }
+        Self { term, not_before: Moment::from_origin(Duration::ZERO), heartbeat: None }
+    }
+
+    /// Renews the lease only while the last heartbeat is younger than `timeout`. The first heartbeat is at `now`.
+    pub fn with_heartbeat(self, timeout: Duration, now: Moment) -> Self {
+        let heartbeat = Heartbeat { timeout, last: now, is_warned: false, has_stopped: false };
+        Self { heartbeat: Some(heartbeat), ..self }
     }
 
     /// The term to renew with: pass it to [`Lease::extend`].
@@ -38,14 +62,53 @@ impl Upkeep {
         self.term
     }
 
-    /// Returns when to renew `lease` next; `None` if the lease is at its limit, or ends before the next renewal would
-    /// be due.
+    /// Returns when to renew `lease` next; `None` if the lease is at its limit, if it ends before the next renewal would
+    /// be due, or if renewal has stopped because there was no heartbeat.
     pub fn due(&self, lease: &Lease) -> Option<Moment> {
         // The time from the sending of the last confirmed renewal to the validity end.
         let validity = self.term.ttl.saturating_sub(self.term.drift());
         let due = lease.end().minus(validity).plus(self.term.ttl / 3);
         let due = due.max(self.not_before).ceil(self.term.ttl / TICKS_PER_TTL);
-        (!lease.is_at_limit() && due < lease.end()).then_some(due)
+        (!lease.is_at_limit() && !self.has_stopped() && due < lease.end()).then_some(due)
+    }
+
+    /// Records a heartbeat of the holder. Returns whether something may now be due earlier than before: a renewal, if
+    /// renewal had stopped, or the next warning.
+    pub fn beat(&mut self, now: Moment) -> bool {
+        let Some(heartbeat) = &mut self.heartbeat else { return false };
+        let is_earlier = heartbeat.is_warned || heartbeat.has_stopped;
+        *heartbeat = Heartbeat { last: now, is_warned: false, has_stopped: false, ..*heartbeat };
+        is_earlier
+    }
+
+    /// Returns when to call [`Upkeep::check_heartbeat`] next, besides when a renewal is due: when half of the timeout
+    /// has passed since the last heartbeat. `None` if the holder has been warned already.
+    pub fn warning_due(&self) -> Option<Moment> {
+        let heartbeat = self.heartbeat.filter(|heartbeat| !heartbeat.is_warned)?;
+        Some(heartbeat.last.plus(heartbeat.timeout / 2))
+    }
+
+    /// Checks the last heartbeat. Call this when a renewal or a warning is due, before [`Upkeep::due`]: if the last
+    /// heartbeat is too old, no renewal is due any more. Returns the timeout if the holder must be warned now, once
+    /// after each heartbeat.
+    pub fn check_heartbeat(&mut self, now: Moment) -> Option<Duration> {
+        let heartbeat = self.heartbeat.as_mut()?;
+        let silence = now.since(heartbeat.last);
+        heartbeat.has_stopped |= silence >= heartbeat.timeout;
+        let is_new = !heartbeat.is_warned && silence >= heartbeat.timeout / 2;
+        heartbeat.is_warned |= is_new;
+        is_new.then_some(heartbeat.timeout)
+    }
+
+    /// Whether renewal has stopped because there was no heartbeat.
+    fn has_stopped(&self) -> bool {
+        self.heartbeat.is_some_and(|heartbeat| heartbeat.has_stopped)
+    }
+
+    /// Returns the reason why a lease with this schedule is over: a lease that has expired after its renewal stopped was
+    /// lost because there was no heartbeat.
+    pub fn reason(&self, ended: Ended) -> Ended {
+        if ended == Ended::Expired && self.has_stopped() { Ended::NoHeartbeat } else { ended }
     }
 
     /// Returns the pause between two successive requests, if `requests` requests are due together. `ttl` is the

@@ -149,6 +149,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         sent: stored.asked,
         max_hold: None,
         auto_extend: false,
+        heartbeat_timeout: None,
         keep: None,
         owner: None,
         fate: Fate::default(),

@@ -15,6 +15,14 @@ macro_rules! lease_setters {
             self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
         }
 
+        /// Sets for how long a lease is renewed without a [heartbeat](crate::Lease::heartbeat) of its holder: 10 ms to
+        /// 24 h. Zero, which is a client's default, means that leases are renewed whatever their holder does. Without
+        /// `auto_extend`, this option has no effect.
+        pub fn heartbeat_timeout(self, timeout: std::time::Duration) -> Self {
+            let seconds = OptionValue::Number(timeout.as_secs_f64());
+            self.option(Dialect::Rust, "heartbeat_timeout", &seconds)
+        }
+
         /// Sets the maximum time that a lease can be held, even if it is extended: 10 ms or more. If you set a value,
         /// the value also limits the `ttl`. A client's default is 1 h; this default does not limit the `ttl`.
         pub fn max_hold(self, max_hold: std::time::Duration) -> Self {

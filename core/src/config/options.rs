@@ -45,6 +45,8 @@ pub(crate) struct Options {
     /// `None`: no limit.
     pub(crate) wait: Option<Duration>,
     pub(crate) auto_extend: bool,
+    /// `None`: off.
+    pub(crate) heartbeat_timeout: Option<Duration>,
     /// `None`: no limit.
     pub(crate) max_hold: Option<Duration>,
     /// The upper limit for the ttl of a lease: the `max_hold` that the program has set, or else [`MAX_TTL`].
@@ -75,6 +77,7 @@ impl Default for Options {
             ttl: Duration::from_secs(10),
             wait: Some(Duration::from_secs(10)),
             auto_extend: true,
+            heartbeat_timeout: None,
             max_hold: Some(HOUR),
             longest_ttl: MAX_TTL,
             node_timeout: None,
@@ -97,13 +100,14 @@ impl Default for Options {
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The options that a lock can override.
-pub(crate) const PER_LOCK: [&str; 7] =
-    ["ttl", "wait", "auto_extend", "max_hold", "holder", "keep", "mode"];
+pub(crate) const PER_LOCK: [&str; 8] =
+    ["ttl", "wait", "auto_extend", "heartbeat_timeout", "max_hold", "holder", "keep", "mode"];
 /// The options of a client.
-pub(crate) const PER_CLIENT: [&str; 13] = [
+pub(crate) const PER_CLIENT: [&str; 14] = [
     "ttl",
     "wait",
     "auto_extend",
+    "heartbeat_timeout",
     "max_hold",
     "node_timeout",
     "connect_timeout",
@@ -246,6 +250,7 @@ impl Options {
             "ttl" => self.ttl = option.ttl()?,
             "wait" => self.wait = option.wait()?,
             "auto_extend" => self.auto_extend = option.yes_or_no()?,
+            "heartbeat_timeout" => self.heartbeat_timeout = option.unless_off()?,
             "max_hold" => {
                 self.max_hold = option.max_hold()?;
                 self.longest_ttl = self.max_hold.unwrap_or(MAX_TTL);
@@ -404,7 +409,9 @@ impl GivenOption<'_> {
     fn unit_advice(&self, number: f64) -> String {
         let (unit, converted) = self.dialect.in_other_unit(number);
         let (least, most) = match self.name {
-            "ttl" | "restart_guard" | "max_hold" | "keep" => (MIN_TTL, MAX_TTL),
+            "ttl" | "restart_guard" | "max_hold" | "keep" | "heartbeat_timeout" => {
+                (MIN_TTL, MAX_TTL)
+            }
             _ => (MILLISECOND, HOUR),
         };
         if self.name == "retry_delay"

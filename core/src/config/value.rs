@@ -28,6 +28,8 @@ impl Dialect {
             Self::Rust | Self::Python => return name.to_owned(),
             Self::CommandLine => return format!("--{}", name.replace('_', "-")),
             Self::Environment => return format!("QUORLOCK_{}", name.to_uppercase()),
+            // Requests are short, so this option has a short name.
+            Self::Resp if name == "heartbeat_timeout" => return "HEARTBEAT".to_owned(),
             Self::Resp => return name.replace('_', "").to_uppercase(),
             Self::JavaScript => {}
         }

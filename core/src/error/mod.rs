@@ -178,6 +178,7 @@ struct Inner {
     resources: Vec<String>,
     nodes: Vec<NodeReport>,
     holder: Option<String>,
+    reason: Option<&'static str>,
     /// The byte range of the words in `message` that name another lease of this client.
     own_lease: Option<Range<usize>>,
 }
@@ -190,8 +191,8 @@ impl Error {
         // The message may repeat text from a server or a user, so make it printable.
         let message: String = message.into();
         let message = printable(&message).into_owned();
-        let (resources, nodes, holder, own_lease) = Default::default();
-        Self(Box::new(Inner { code, message, resources, nodes, holder, own_lease }))
+        let (resources, nodes, holder, reason, own_lease) = Default::default();
+        Self(Box::new(Inner { code, message, resources, nodes, holder, reason, own_lease }))
     }
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
@@ -214,6 +215,11 @@ impl Error {
 
     pub(crate) fn with_holder(mut self, holder: Option<String>) -> Self {
         self.0.holder = holder;
+        self
+    }
+
+    pub(crate) fn with_reason(mut self, reason: &'static str) -> Self {
+        self.0.reason = Some(reason);
         self
     }
 
@@ -276,6 +282,13 @@ impl Error {
     /// The holder chooses its own name, so use the name only to show it to people.
     pub fn holder(&self) -> Option<&str> {
         self.0.holder.as_deref()
+    }
+
+    /// Why a lease ended, as a stable string for programs, for an error with [`ErrorCode::LeaseLost`] about a lease of
+    /// this client: `expired` (it was not extended in time), `max_hold`, `no_heartbeat`, `taken` (a majority of the
+    /// nodes does not hold it any more), `closed`, `released`, `detached` or `upgraded`. `None` for all other errors.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.0.reason
     }
 }
 

@@ -207,20 +207,39 @@ impl Lease {
         self.held().is_some_and(|held| held.state().claim.lease().is_released())
     }
 
-    /// Returns `Ok` while the lease is valid.
+    /// Returns `Ok` while the lease is valid. Counts as a [heartbeat](Lease::heartbeat).
     ///
     /// # Errors
     ///
-    /// [`ErrorCode::LeaseLost`], with the reason, if the lease has ended.
+    /// [`ErrorCode::LeaseLost`], with the [reason](Error::reason), if the lease has ended.
     pub fn check(&self) -> Result<()> {
-        let Some(held) = self.held() else { return Err(self.forked_error()) };
-        let state = held.state();
-        let now = clock::now();
-        state
-            .claim
-            .lease()
-            .ended(now)
-            .map_or(Ok(()), |ended| Err(held.end_error(&state, now, ended)))
+        let (held, renewer) = self.tracked()?;
+        let is_rescheduled = {
+            let mut state = held.state();
+            let now = clock::now();
+            if let Some(ended) = state.claim.lease().ended(now) {
+                return Err(held.end_error(&state, now, ended));
+            }
+            state.beat(now)
+        };
+        if is_rescheduled {
+            renewer.wake(held);
+        }
+        Ok(())
+    }
+
+    /// Reports that the work under the lock still goes on. A lock with a
+    /// [`heartbeat_timeout`](crate::Lock::heartbeat_timeout) is renewed only while its last heartbeat is younger than
+    /// that. [`Lease::check`] and [`Lease::extend`] are heartbeats, too, and the acquire is the first one. Any thread may
+    /// call this method. It sends nothing.
+    ///
+    /// If renewal has stopped because there was no heartbeat, and the lease is still valid, the lease is renewed at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorCode::LeaseLost`], with the [reason](Error::reason), if the lease has ended.
+    pub fn heartbeat(&self) -> Result<()> {
+        self.check()
     }
 
     /// Returns the error if the lease was lost. A lease is lost if it ends before its release, or if the release finds

@@ -17,7 +17,7 @@ use crate::error::duration::HumanDuration;
 use crate::error::printable::printable;
 use crate::error::{Error, ErrorCode, NodeOutcome};
 use crate::runtime::panics;
-use quorlock_protocol::{Ended, Extended, Loss};
+use quorlock_protocol::{Extended, Loss};
 use std::fmt;
 use std::time::Duration;
 use tracing::{Level, Span, field, info_span};
@@ -240,23 +240,10 @@ pub(crate) fn healing(resources: &Resources, fence: u64, node: &str) {
 }
 
 /// Reports that a lease ended before its holder released it: the lease was lost, or its client was closed.
-pub(crate) fn lost(
-    resources: &Resources,
-    (fence, holder): (u64, &str),
-    ended: Ended,
-    error: &Error,
-) {
-    let outcome = match ended {
-        Ended::Expired => "expired",
-        Ended::AtLimit => "max_hold",
-        Ended::Taken => "taken",
-        Ended::ClientClosed => "closed",
-        Ended::Released => "released",
-        Ended::Detached => "detached",
-        Ended::Upgraded => "upgraded",
-    };
-    match ended {
-        Ended::ClientClosed | Ended::Released | Ended::Detached | Ended::Upgraded => event!(
+pub(crate) fn lost(resources: &Resources, (fence, holder): (u64, &str), error: &Error) {
+    let outcome = error.reason();
+    match outcome {
+        Some("closed") => event!(
             name: "lease.lost", target: LEASE, Level::INFO,
             resource = %Names(resources), fence, holder = named(holder), outcome, "lease ended with its client"
         ),
@@ -265,6 +252,16 @@ pub(crate) fn lost(
             resource = %Names(resources), fence, holder = named(holder), outcome, detail = %error, "lease lost"
         ),
     }
+}
+
+/// Reports that half of the heartbeat timeout has passed since the last heartbeat of a lease.
+pub(crate) fn silent(resources: &Resources, (fence, holder): (u64, &str), timeout: Duration) {
+    event!(
+        name: "lease.silent", target: LEASE, Level::WARN,
+        resource = %Names(resources), fence, holder = named(holder),
+        seconds = timeout.as_secs_f64(),
+        "no heartbeat for half of the timeout: the lease is not renewed if there is none for the whole timeout"
+    );
 }
 
 /// Reports that the holder of a valid lease dropped it without releasing it.

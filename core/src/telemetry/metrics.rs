@@ -161,6 +161,12 @@ impl Stats {
             ),
             family(
                 Counter,
+                "quorlock_losses_without_heartbeat",
+                "Lost leases that were not renewed because there was no heartbeat.",
+                one(self.no_heartbeat),
+            ),
+            family(
+                Counter,
                 "quorlock_extensions",
                 "Renewals of leases, by outcome.",
                 by_outcome(&extensions),

@@ -42,6 +42,8 @@ pub struct Stats {
     pub handed_over: u64,
     /// Leases that were lost.
     pub losses: u64,
+    /// Those of the lost leases that were not renewed because there was no heartbeat.
+    pub no_heartbeat: u64,
     /// Extensions that a majority confirmed.
     pub extensions: u64,
     /// Extensions that a majority did not confirm. Each may have been followed by another attempt.
@@ -138,6 +140,7 @@ pub(crate) struct Totals {
     pub(crate) elections: Count,
     pub(crate) handed_over: Count,
     pub(crate) losses: Count,
+    pub(crate) no_heartbeat: Count,
     pub(crate) extensions: Count,
     pub(crate) extension_failures: Count,
     pub(crate) held: Count,
@@ -176,6 +179,7 @@ impl Totals {
             elections: self.elections.read(),
             handed_over: self.handed_over.read(),
             losses: self.losses.read(),
+            no_heartbeat: self.no_heartbeat.read(),
             extensions: self.extensions.read(),
             extension_failures: self.extension_failures.read(),
             held: self.held.read(),

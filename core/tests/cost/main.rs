@@ -100,6 +100,20 @@ fn an_acquire_and_release_takes_few_allocations() {
 }
 
 #[test]
+fn heartbeats_take_no_memory() {
+    const HEARTBEATS: u64 = 10_000_000;
+    let _alone = ALONE.lock().unwrap();
+    let servers = Servers::start(1);
+    let lock = client(&servers).lock("r").heartbeat_timeout(Duration::from_secs(3_600));
+    let lease = acquire(&lock);
+    // Other threads of the process may allocate meanwhile, but not once for every thousand heartbeats.
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..HEARTBEATS).for_each(|_| lease.heartbeat().unwrap());
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert!(allocations < HEARTBEATS / 1_000, "{allocations}");
+}
+
+#[test]
 fn an_acquire_and_release_takes_at_most_two_commands_to_each_node() {
     const CYCLES: usize = 200;
     let _alone = ALONE.lock().unwrap();

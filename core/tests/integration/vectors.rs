@@ -27,6 +27,7 @@ fn set(builder: ClientBuilder, option: &str, value: &Value) -> ClientBuilder {
         "wait" if value.is_null() => builder.wait_forever(),
         "wait" => builder.wait(milliseconds(value)),
         "auto_extend" => builder.auto_extend(value.as_bool().unwrap()),
+        "heartbeat_timeout" => builder.heartbeat_timeout(milliseconds(value)),
         "max_hold" if value.is_null() => builder.unlimited_hold(),
         "max_hold" => builder.max_hold(milliseconds(value)),
         "node_timeout" => builder.node_timeout(milliseconds(value)),
@@ -47,6 +48,7 @@ fn set_in_lock(lock: Lock, option: &str, value: &Value) -> Lock {
         "ttl" => lock.ttl(milliseconds(value)),
         "wait" => lock.wait(milliseconds(value)),
         "auto_extend" => lock.auto_extend(value.as_bool().unwrap()),
+        "heartbeat_timeout" => lock.heartbeat_timeout(milliseconds(value)),
         "max_hold" if value.is_null() => lock.unlimited_hold(),
         "max_hold" => lock.max_hold(milliseconds(value)),
         "holder" => lock.holder(value.as_str().unwrap()),
@@ -87,6 +89,9 @@ pub fn expect<T>(row: &Value, result: Result<T>) -> Option<T> {
     }
     if let Some(holder) = row.get("holder") {
         assert_eq!(json!(error.holder()), *holder, "{error}");
+    }
+    if let Some(reason) = row.get("reason") {
+        assert_eq!(json!(error.reason()), *reason, "{error}");
     }
     if let Some(outcomes) = row["outcomes"].as_array() {
         assert_eq!(error.nodes().len(), outcomes.len());
@@ -347,7 +352,8 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
             }
             "lost" => {
                 let loss = wait(leases[name].lost()).unwrap_or_else(|| panic!("{step}: no loss"));
-                let lost = json!({ "error": "LEASE_LOST", "contains": step["contains"] });
+                let mut lost = step.clone();
+                lost["error"] = json!("LEASE_LOST");
                 expect::<()>(&lost, Err(loss));
                 expect::<()>(&lost, Err(leases[name].loss().expect("the lease is lost")));
             }
@@ -361,6 +367,14 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
                     assert!(leases[name].is_valid(), "{step}");
                     std::thread::sleep(Duration::from_millis(5));
                 }
+            }
+            "heartbeat" => {
+                let until = Instant::now() + step.get("for").map_or(Duration::ZERO, milliseconds);
+                while Instant::now() < until {
+                    leases[name].heartbeat().unwrap_or_else(|error| panic!("{step}: {error}"));
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                expect(step, leases[name].heartbeat());
             }
             "increasing" => {
                 let mut last = HashMap::new();
@@ -390,7 +404,8 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
     wait(client.close());
 }
 
-const VERBS: [&str; 29] = [
+const VERBS: [&str; 30] = [
+    "heartbeat",
     "acquire",
     "try_acquire",
     "permits",

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod adoption;
+mod heartbeat;
 mod semaphores;
 
 use quorlock::{Client, Error, ErrorCode, Fault, Lease, Level, NodeOutcome, Pending, TestNodes};

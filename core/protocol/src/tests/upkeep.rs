@@ -4,6 +4,8 @@ use super::{END, TERM, at, granted_by_all, is_lost};
 use crate::{Answer, Ended, Extended, Lease, Moment, Quorum, Term, Upkeep};
 use std::time::Duration;
 
+const MILLISECOND: Duration = Duration::from_millis(1);
+
 fn lease(end: Moment, limit: Option<Moment>) -> Lease {
     granted_by_all(Quorum::over(1).expect("valid"), end, limit)
 }
@@ -173,4 +175,72 @@ fn an_end_is_final_and_keeps_its_first_reason() {
     assert!(released.release(at(1)).was_valid());
     assert_eq!(released.ended(at(2 * END)), Some(Ended::Released));
     assert!(!is_lost(&released, at(2 * END)));
+}
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_lease_is_renewed_only_while_its_last_heartbeat_is_younger_than_the_timeout() {
+    let lease = lease(at(END), None);
+    let due = Upkeep::new(TERM).due(&lease).expect("not at its limit");
+    for silence in [Duration::ZERO, TIMEOUT - MILLISECOND, TIMEOUT, 2 * TIMEOUT] {
+        let mut upkeep = Upkeep::new(TERM).with_heartbeat(TIMEOUT, at(0));
+        let _ = upkeep.check_heartbeat(at(0).plus(silence));
+        let is_renewed = silence < TIMEOUT;
+        assert_eq!(upkeep.due(&lease), is_renewed.then_some(due), "{silence:?}");
+        let reason = if is_renewed { Ended::Expired } else { Ended::NoHeartbeat };
+        assert_eq!(upkeep.reason(Ended::Expired), reason);
+        for other in [Ended::AtLimit, Ended::Taken, Ended::Released] {
+            assert_eq!(upkeep.reason(other), other);
+        }
+        // A heartbeat before the end makes a renewal due again, at once if its time has passed.
+        assert_eq!(upkeep.beat(at(0).plus(silence)), silence >= TIMEOUT / 2);
+        assert_eq!(upkeep.due(&lease), Some(due));
+        assert_eq!(upkeep.reason(Ended::Expired), Ended::Expired);
+    }
+}
+
+#[test]
+fn a_holder_that_stops_has_its_lease_for_at_most_the_timeout_and_a_ttl() {
+    // The holder sends a heartbeat every 10 s until `stops`, and then hangs.
+    for stops in (0..100_000).step_by(10_000) {
+        let mut lease = lease(TERM.end(at(0)), None);
+        let mut upkeep = Upkeep::new(TERM).with_heartbeat(TIMEOUT, at(0));
+        let mut beats = (1..=stops / 10_000).map(|number| at(number * 10_000)).peekable();
+        let mut warnings = 0;
+        loop {
+            let renewal = upkeep.due(&lease).unwrap_or(lease.end());
+            let now = upkeep.warning_due().map_or(renewal, |warning| warning.min(renewal));
+            if let Some(beat) = beats.next_if(|beat| *beat <= now) {
+                assert!(!upkeep.beat(beat), "nothing is due earlier than before");
+                continue;
+            }
+            if now >= lease.end() {
+                break;
+            }
+            warnings += usize::from(upkeep.check_heartbeat(now) == Some(TIMEOUT));
+            if upkeep.due(&lease).is_some_and(|due| due <= now) {
+                confirm(&mut lease, now, upkeep.term());
+            }
+        }
+        assert_eq!(warnings, 1, "after 15 s of silence");
+        assert!(lease.end() <= TERM.end(at(stops).plus(TIMEOUT)), "{:?}", lease.end());
+        assert!(lease.end() > at(stops).plus(TIMEOUT), "it was renewed until then");
+        assert_eq!(upkeep.reason(Ended::Expired), Ended::NoHeartbeat);
+    }
+}
+
+#[test]
+fn a_holder_is_warned_once_after_each_heartbeat() {
+    let mut upkeep = Upkeep::new(TERM).with_heartbeat(TIMEOUT, at(0));
+    for start in [0, 20_000, 90_000] {
+        assert_eq!(upkeep.warning_due(), Some(at(start).plus(TIMEOUT / 2)));
+        assert_eq!(upkeep.check_heartbeat(at(start + 14_999)), None);
+        assert_eq!(upkeep.check_heartbeat(at(start + 15_000)), Some(TIMEOUT));
+        assert_eq!(upkeep.check_heartbeat(at(start + 15_001)), None);
+        assert_eq!(upkeep.warning_due(), None);
+        let next = if start == 0 { 20_000 } else { 90_000 };
+        assert!(upkeep.beat(at(next)), "the next warning must be scheduled");
+    }
+    assert_eq!(Upkeep::new(TERM).warning_due(), None);
 }

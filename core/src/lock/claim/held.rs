@@ -46,6 +46,8 @@ pub(crate) struct Grant {
     pub(crate) sent: Moment,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) auto_extend: bool,
+    /// The lease is renewed only while its last heartbeat is younger than this. `None`: whatever the heartbeats.
+    pub(crate) heartbeat_timeout: Option<Duration>,
     /// How long the nodes keep the keys after a release, unless the release says otherwise.
     pub(crate) keep: Option<Duration>,
     /// The thread or task that called the acquire, if known.
@@ -124,20 +126,38 @@ impl Grant {
 }
 
 impl LeaseState {
-    /// Returns when the renewer must handle the lease next: to extend the lease or, at the validity end, to report the
-    /// loss.
+    /// Returns when the renewer must handle the lease next: to extend the lease, to warn that there was no heartbeat or,
+    /// at the validity end, to report the loss.
     pub(crate) fn wake(&self) -> Moment {
-        let upkeep = self
-            .upkeep
-            .filter(|_| self.renewal_sent.is_none() && !self.claim.lease().is_upgrading());
-        upkeep.and_then(|upkeep| upkeep.due(self.claim.lease())).unwrap_or(self.claim.lease().end())
+        let warning = self.upkeep.and_then(|upkeep| upkeep.warning_due());
+        [self.renewal_due(), warning].into_iter().flatten().fold(self.claim.lease().end(), Ord::min)
+    }
+
+    /// Returns when to extend the lease; `None` if this is not to be done before the validity end.
+    fn renewal_due(&self) -> Option<Moment> {
+        let may_begin = self.renewal_sent.is_none() && !self.claim.lease().is_upgrading();
+        self.upkeep.filter(|_| may_begin)?.due(self.claim.lease())
+    }
+
+    /// Records a heartbeat of the holder. Returns whether the renewer must now handle the lease earlier.
+    pub(crate) fn beat(&mut self, now: Moment) -> bool {
+        self.upkeep.as_mut().is_some_and(|upkeep| upkeep.beat(now))
+    }
+
+    /// Why the lease is over; `None` while it is valid.
+    pub(crate) fn ended(&self, now: Moment) -> Option<Ended> {
+        self.claim.lease().ended(now).map(|ended| self.reason(ended))
+    }
+
+    fn reason(&self, ended: Ended) -> Ended {
+        self.upkeep.map_or(ended, |upkeep| upkeep.reason(ended))
     }
 
     /// Returns the error if the lease is lost; `None` while the lease is valid, or if it was released, detached or
     /// upgraded in time.
     pub(crate) fn loss(&self, held: &HeldLease, now: Moment) -> Option<Error> {
         let given_up = [Ended::Released, Ended::Detached, Ended::Upgraded];
-        let ended = self.claim.lease().ended(now).filter(|ended| !given_up.contains(ended));
+        let ended = self.ended(now).filter(|ended| !given_up.contains(ended));
         ended.map(|ended| held.end_error(self, now, ended))
     }
 }
@@ -145,10 +165,15 @@ impl LeaseState {
 impl HeldLease {
     /// Creates the lease of a claim that was won or resumed, and counts the lease as held.
     pub(crate) fn new(driver: &Arc<Driver>, grant: Grant, claim: Claim) -> Arc<Self> {
+        let upkeep = grant.auto_extend.then(|| Upkeep::new(grant.term));
+        let upkeep = match grant.heartbeat_timeout {
+            Some(timeout) => upkeep.map(|upkeep| upkeep.with_heartbeat(timeout, clock::now())),
+            None => upkeep,
+        };
         let state = LeaseState {
             claim,
             block: None,
-            upkeep: grant.auto_extend.then(|| Upkeep::new(grant.term)),
+            upkeep,
             renewal_sent: None,
             failure_reports: Vec::new(),
             watchers: Vec::new(),
@@ -258,17 +283,21 @@ impl HeldLease {
     /// Returns the error for this lease, which ended for the reason `ended`. `state` is the lease's state.
     pub(crate) fn end_error(&self, state: &LeaseState, now: Moment, ended: Ended) -> Error {
         let ago = HumanDuration(now.since(state.claim.lease().end()));
+        let limit = |limit: Option<Duration>| HumanDuration(limit.unwrap_or_default());
+        let ended = state.reason(ended);
         let why = match ended {
             Ended::Expired | Ended::AtLimit if state.is_dropped => {
                 format!("ended {ago} ago: it was dropped without being released")
             }
             Ended::Expired => format!("ended {ago} ago, without being extended in time"),
             Ended::AtLimit => {
-                let limit = self
-                    .grant
-                    .max_hold
-                    .map_or_else(String::new, |limit| HumanDuration(limit).to_string());
-                format!("ended {ago} ago: it may be held for {limit} at most")
+                format!(
+                    "ended {ago} ago: it may be held for {} at most",
+                    limit(self.grant.max_hold)
+                )
+            }
+            Ended::NoHeartbeat => {
+                format!("ended {ago} ago: no heartbeat for {}", limit(self.grant.heartbeat_timeout))
             }
             Ended::Taken => {
                 "was lost: a majority of the nodes does not hold it any more".to_owned()
@@ -280,9 +309,12 @@ impl HeldLease {
         };
         let resources = &self.grant.resources;
         let error = Error::new(ErrorCode::LeaseLost, format!("the lease of {resources} {why}"))
-            .about(resources);
+            .about(resources)
+            .with_reason(reason(ended));
         match ended {
-            Ended::Expired | Ended::Taken => error.with_nodes(state.failure_reports.clone()),
+            Ended::Expired | Ended::NoHeartbeat | Ended::Taken => {
+                error.with_nodes(state.failure_reports.clone())
+            }
             _ => error,
         }
     }
@@ -434,6 +466,20 @@ impl HeldLease {
         let state = self.state();
         let now = clock::now();
         self.end_error(&state, now, state.claim.lease().ended(now).unwrap_or(Ended::Expired))
+    }
+}
+
+/// See [`Error::reason`].
+fn reason(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Expired => "expired",
+        Ended::AtLimit => "max_hold",
+        Ended::NoHeartbeat => "no_heartbeat",
+        Ended::Taken => "taken",
+        Ended::ClientClosed => "closed",
+        Ended::Released => "released",
+        Ended::Detached => "detached",
+        Ended::Upgraded => "upgraded",
     }
 }
 

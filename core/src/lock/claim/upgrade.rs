@@ -146,7 +146,7 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
     if let Some(Outcome::Won { fence, .. }) = outcome
         && round.end_upgraded()
     {
-        let Grant { term, max_hold, auto_extend, keep, owner, .. } = *held.grant;
+        let Grant { term, max_hold, auto_extend, heartbeat_timeout, keep, owner, .. } = *held.grant;
         let grant = Grant {
             resources: held.grant.resources.clone(),
             modes: Modes::default(),
@@ -157,6 +157,7 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
             sent: round.sent,
             max_hold,
             auto_extend,
+            heartbeat_timeout,
             keep,
             owner,
             fate: Fate::default(),

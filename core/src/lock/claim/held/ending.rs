@@ -63,7 +63,7 @@ impl HeldLease {
         let Grant { resources, fence, sent, .. } = &*self.grant;
         let (ended, loss, until) = {
             let mut state = self.state();
-            let Some(ended) = state.claim.lease().ended(now) else { return };
+            let Some(ended) = state.ended(now) else { return };
             if std::mem::replace(&mut state.end_recorded, true) {
                 return;
             }
@@ -77,9 +77,13 @@ impl HeldLease {
             Ended::ClientClosed => totals.closed.up(),
             Ended::Detached => totals.detached.up(),
             Ended::Expired | Ended::AtLimit | Ended::Taken => totals.losses.up(),
+            Ended::NoHeartbeat => {
+                totals.losses.up();
+                totals.no_heartbeat.up();
+            }
         }
         if let Some(loss) = loss {
-            events::lost(resources, (*fence, self.grant.holder()), ended, &loss);
+            events::lost(resources, (*fence, self.grant.holder()), &loss);
         }
     }
 
@@ -138,7 +142,7 @@ impl HeldLease {
             // A majority does not hold the key, so the lease was lost before the release.
             (Some(Ended::Taken), Some(loss)) => {
                 self.driver.totals.losses.up();
-                events::lost(resources, (*fence, self.grant.holder()), Ended::Taken, &loss);
+                events::lost(resources, (*fence, self.grant.holder()), &loss);
             }
             _ => events::released(resources, (*fence, self.grant.holder()), confirmed),
         }

@@ -3,7 +3,7 @@
 //! The protocol decides when an extension is due and whether it is confirmed. This file sends nothing: `extend.rs`,
 //! `heal.rs` and `renewer.rs` send the requests and pass the answers to these methods.
 
-use super::HeldLease;
+use super::{Grant, HeldLease};
 use crate::error::NodeReport;
 use crate::lock::claim::Commands;
 use crate::runtime::clock;
@@ -44,25 +44,29 @@ impl HeldLease {
 
     /// Returns the next step for the lease, and notifies its watchers if it has ended.
     pub(crate) fn renewal_step(&self, now: Moment) -> RenewalStep {
-        let state = self.state();
+        let mut state = self.state();
         if state.claim.lease().ended(now).is_some() {
             drop(state);
             self.notify_watchers(now);
             return RenewalStep::Ended;
         }
+        let late = state.upkeep.as_mut().and_then(|upkeep| upkeep.check_heartbeat(now));
         let wake = state.wake();
-        if wake <= now {
-            RenewalStep::Renew(state.claim.lease().end())
-        } else {
-            RenewalStep::Wait(wake)
+        let end = state.claim.lease().end();
+        drop(state);
+        if let Some(timeout) = late {
+            let Grant { resources, fence, .. } = &*self.grant;
+            events::silent(resources, (*fence, self.grant.holder()), timeout);
         }
+        if wake <= now { RenewalStep::Renew(end) } else { RenewalStep::Wait(wake) }
     }
 
     /// Begins an automatic extension; `None` if the lease has ended or is being upgraded, or if no extension is due
     /// now.
     pub(crate) fn begin_renewal(self: &Arc<Self>, now: Moment) -> Option<PendingExtension> {
         let mut state = self.state();
-        let term = state.upkeep.filter(|_| state.wake() <= now)?.term();
+        let is_due = state.renewal_due().is_some_and(|due| due <= now);
+        let term = state.upkeep.filter(|_| is_due)?.term();
         let extension = state.claim.extend(now, term, term.patience())?;
         state.renewal_sent = Some(now);
         Some(PendingExtension { lease: Arc::clone(self), extension })

@@ -1,7 +1,9 @@
-//! Tells the service manager about the state of this process, if it wants to know: see sd_notify(3).
+//! Tells the service manager about the state of this process, if it wants to know: see sd_notify(3). `serve` reports
+//! its own state, and `run` passes on what its command reports.
 
+use crate::writer::Writer;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::future::pending;
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -26,15 +28,26 @@ pub(crate) fn tell_stopping() {
     let _ = tell("STOPPING=1");
 }
 
-/// Sends a message without waiting.
-fn tell(state: &str) -> io::Result<()> {
-    let Some(address) = env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+/// Starts a thread that sends it messages, in order, and waits for it. Returns `None` if there is no service manager.
+pub(crate) fn writer() -> io::Result<Option<Writer>> {
+    let Some(address) = address() else { return Ok(None) };
     let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
-    send(&socket, state.as_bytes(), address).map(drop)
+    Writer::start(move |message| drop(send(&socket, message.as_bytes(), &address))).map(Some)
 }
 
-fn send(socket: &UnixDatagram, message: &[u8], address: OsString) -> io::Result<usize> {
+/// Sends a message without waiting.
+fn tell(state: &str) -> io::Result<()> {
+    let Some(address) = address() else { return Ok(()) };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    send(&socket, state.as_bytes(), &address).map(drop)
+}
+
+fn address() -> Option<OsString> {
+    env::var_os("NOTIFY_SOCKET")
+}
+
+fn send(socket: &UnixDatagram, message: &[u8], address: &OsStr) -> io::Result<usize> {
     #[cfg(target_os = "linux")]
     if let Some(name) = address.to_str().and_then(|address| address.strip_prefix('@')) {
         use std::os::linux::net::SocketAddrExt;
