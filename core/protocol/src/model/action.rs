@@ -9,7 +9,8 @@ pub(super) enum Action {
     Tick,
     /// A client sends ACQUIRE to all nodes.
     Start(usize),
-    /// A client sends EXTEND to all nodes.
+    /// A client sends EXTEND to all nodes. Never required: a client may stop extending at any time, for example because
+    /// there is no heartbeat.
     Extend(usize),
     /// A client sends HEAL to the nodes that lack its lease.
     Repair(usize),

@@ -218,6 +218,7 @@ fn a_holder_that_stops_has_its_lease_for_at_most_the_timeout_and_a_ttl() {
             if now >= lease.end() {
                 break;
             }
+            assert!(now < at(1_000_000), "it is renewed for ever");
             warnings += usize::from(upkeep.check_heartbeat(now) == Some(TIMEOUT));
             if upkeep.due(&lease).is_some_and(|due| due <= now) {
                 confirm(&mut lease, now, upkeep.term());
