@@ -110,7 +110,11 @@ class Program:
 
     def kill(self) -> None:
         """Kills the process and its children."""
-        children = self.children() if self._process.poll() is None else []
+        children = []
+        if self._process.poll() is None:
+            # A stopped process starts no more children, which would keep the pipe open.
+            self.freeze()
+            children = self.children()
         self._process.kill()
         self._process.wait()
         for child in children:

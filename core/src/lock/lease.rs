@@ -213,7 +213,8 @@ impl Lease {
     ///
     /// [`ErrorCode::LeaseLost`], with the [reason](Error::reason), if the lease has ended.
     pub fn check(&self) -> Result<()> {
-        let (held, renewer) = self.tracked()?;
+        let Tracked { held, renewer, id } =
+            self.tracked.get().ok_or_else(|| self.forked_error())?;
         let is_rescheduled = {
             let mut state = held.state();
             let now = clock::now();
@@ -223,7 +224,7 @@ impl Lease {
             state.beat(now)
         };
         if is_rescheduled {
-            renewer.wake(held);
+            renewer.wake_by_id(*id, held);
         }
         Ok(())
     }

@@ -218,20 +218,16 @@ impl Renewer {
         let mut renewals = Vec::new();
         for (id, lease) in due {
             // A panic while this lease is handled must not prevent the renewal of the others.
-            let Some(step) = panics::contain(|| lease.renewal_step(now)) else { continue };
-            let wake = match step {
-                RenewalStep::Ended if lease.is_dropped() => {
-                    self.remove(id);
-                    continue;
-                }
-                RenewalStep::Ended => None,
-                RenewalStep::Wait(until) => Some(until),
+            let Some(step) = panics::contain(|| lease.renewal_step()) else { continue };
+            match step {
+                RenewalStep::Ended if lease.is_dropped() => self.remove(id),
+                RenewalStep::Ended => self.schedule.lock().set_wake(id, None),
+                RenewalStep::Wait => self.reschedule(id, &lease),
                 RenewalStep::Renew(end) => {
+                    self.schedule.lock().set_wake(id, Some(end));
                     renewals.push((id, lease));
-                    Some(end)
                 }
-            };
-            self.schedule.lock().set_wake(id, wake);
+            }
         }
         self.renew(renewals);
         let mut schedule = self.schedule.lock();
@@ -284,17 +280,40 @@ impl Renewer {
 
     /// Schedules the next step of the lease again. Called when the time of that step has changed.
     pub(crate) fn wake(&self, lease: &Arc<HeldLease>) {
+        let id = {
+            let schedule = self.schedule.lock();
+            let mut entries = schedule.leases.iter();
+            entries.find(|(_, entry)| Arc::ptr_eq(&entry.lease, lease)).map(|(id, _)| *id)
+        };
+        if let Some(id) = id {
+            self.wake_by_id(id, lease);
+        }
+    }
+
+    /// Like [`Renewer::wake`], for a lease whose number is known.
+    pub(crate) fn wake_by_id(&self, id: u64, lease: &HeldLease) {
         let wake = lease.state().wake();
         let mut schedule = self.schedule.lock();
-        let mut entries = schedule.leases.iter();
-        let Some((id, entry)) = entries.find(|(_, entry)| Arc::ptr_eq(&entry.lease, lease)) else {
-            return;
-        };
-        let id = *id;
+        let Some(entry) = schedule.leases.get(&id) else { return };
         // The lease may have been scheduled for an earlier time meanwhile: keep that time.
         let wake = entry.wake.map_or(wake, |set| set.min(wake));
         schedule.set_wake(id, Some(wake));
         self.wake_for(&schedule, wake);
+    }
+
+    /// Schedules the next step of a lease that was handled.
+    fn reschedule(&self, id: u64, lease: &HeldLease) {
+        let mut wake = lease.state().wake();
+        loop {
+            self.wake_at(id, wake);
+            // A heartbeat may have asked for an earlier time before that, and this time was overwritten. A heartbeat from
+            // now on finds the new time, and replaces it.
+            let latest = lease.state().wake();
+            if latest >= wake {
+                return;
+            }
+            wake = latest;
+        }
     }
 
     /// Schedules a lease for this moment.
@@ -344,9 +363,9 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<DueLea
     }
     let leases: Vec<_> = items.iter().map(|item| Arc::clone(&item.lease)).collect();
     let renewed = |position: usize, extended| {
-        let Some(wake) = leases[position].finish_renewal(extended) else { return };
-        if let Some(renewer) = renewer.upgrade() {
-            renewer.wake_at(ids[position], wake);
+        let is_over = !leases[position].finish_renewal(extended);
+        if let Some(renewer) = renewer.upgrade().filter(|_| !is_over) {
+            renewer.reschedule(ids[position], &leases[position]);
         }
     };
     let extending = panics::contained(async {

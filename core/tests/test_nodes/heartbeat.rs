@@ -2,7 +2,10 @@
 
 use crate::{MINUTE, TTL, acquire, advance, client, done, turn};
 use quorlock::{Client, Error, ErrorCode, Lease, TestNodes};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 /// Longer than the ttl, so that the lease is renewed several times before the timeout has passed.
 const TIMEOUT: Duration = Duration::from_secs(3_600);
@@ -132,4 +135,53 @@ fn client_has_a_default_that_a_lock_can_switch_off() {
     assert!(!silent.is_valid() && kept.is_valid());
     let error = client.lock("r").heartbeat_timeout(Duration::from_millis(9)).checked().unwrap_err();
     assert!(error.message().contains("heartbeat_timeout must be a duration from 10 ms to 24 h"));
+}
+
+/// A tracing subscriber that sends a heartbeat for a lease while the renewer reports that there was none.
+struct LastMoment;
+
+static LATE: Mutex<Option<Arc<Lease>>> = Mutex::new(None);
+
+impl Subscriber for LastMoment {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.name() == "lease.silent"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        let late = LATE.lock().unwrap().clone();
+        if let Some(lease) = late {
+            lease.heartbeat().unwrap();
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn heartbeat_while_renewal_stops_is_not_overlooked() {
+    let _turn = turn();
+    tracing::subscriber::set_global_default(LastMoment).unwrap();
+    let nodes = TestNodes::new(3).unwrap();
+    let client = client(&nodes);
+    let lock = client.lock("r").heartbeat_timeout(TTL / 6);
+    let lease = Arc::new(done(lock.acquire()).unwrap());
+    *LATE.lock().unwrap() = Some(Arc::clone(&lease));
+    // When the renewer runs again, it warns the holder and stops renewal at the same time.
+    done(nodes.suspend(TTL / 4)).unwrap();
+    for _ in 0..20 {
+        advance(&nodes, TTL / 12);
+        lease.heartbeat().unwrap();
+    }
+    *LATE.lock().unwrap() = None;
+    assert!(lease.remaining() > TTL / 2, "{:?}", lease.remaining());
 }

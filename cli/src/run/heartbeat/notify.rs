@@ -71,6 +71,8 @@ impl Socket {
     }
 
     fn handle(&self, message: &[u8]) -> Option<Beat> {
+        // Programs in C may send the NUL at the end of a text, too.
+        let message = message.strip_suffix(b"\0").unwrap_or(message);
         if let (Some(manager), Some(text)) = (&self.manager, passed_on(message)) {
             manager.write(text);
         }

@@ -41,13 +41,17 @@ impl Relay {
     /// Waits until all that the command has written is passed on. Fails if that failed, unless nobody reads it.
     pub(super) async fn finish(self) -> io::Result<()> {
         drop(self.running);
+        let mut result = Ok(());
         for thread in self.threads {
-            match thread.await.map_err(|_| io::Error::other("a thread panicked"))? {
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+            let panicked = |_| Err(io::Error::other("a thread panicked"));
+            match thread.await.unwrap_or_else(panicked) {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    result = result.and(Err(error))
+                }
                 _ => {}
             }
         }
-        Ok(())
+        result
     }
 }
 

@@ -3,6 +3,7 @@
 mod corking;
 mod forgetting;
 mod healing;
+mod heartbeat;
 mod kept;
 mod status;
 mod suspension;

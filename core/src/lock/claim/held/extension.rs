@@ -23,8 +23,8 @@ pub(crate) struct PendingExtension {
 pub(crate) enum RenewalStep {
     /// The lease has ended: stop renewing it.
     Ended,
-    /// Nothing is due before this moment.
-    Wait(Moment),
+    /// Nothing is due now.
+    Wait,
     /// Begin a renewal. Unless the renewal sets another time, the next step is due at this moment: the validity end.
     Renew(Moment),
 }
@@ -43,27 +43,41 @@ impl HeldLease {
     }
 
     /// Returns the next step for the lease, and notifies its watchers if it has ended.
-    pub(crate) fn renewal_step(&self, now: Moment) -> RenewalStep {
-        let mut state = self.state();
-        if state.claim.lease().ended(now).is_some() {
-            drop(state);
+    pub(crate) fn renewal_step(&self) -> RenewalStep {
+        let now = clock::now();
+        if !self.is_valid(now) {
             self.notify_watchers(now);
             return RenewalStep::Ended;
         }
-        let late = state.upkeep.as_mut().and_then(|upkeep| upkeep.check_heartbeat(now));
-        let wake = state.wake();
-        let end = state.claim.lease().end();
-        drop(state);
+        self.check_heartbeat(now);
+        let state = self.state();
+        if state.wake() <= now {
+            RenewalStep::Renew(state.claim.lease().end())
+        } else {
+            RenewalStep::Wait
+        }
+    }
+
+    /// Stops renewal if the last heartbeat is too old, and warns the holder in time before that.
+    fn check_heartbeat(&self, now: Moment) {
+        let late = {
+            let mut state = self.state();
+            // Once the lease has ended, the reason of its end must not change.
+            let is_valid = state.claim.lease().is_valid(now);
+            let upkeep = state.upkeep.as_mut().filter(|_| is_valid);
+            upkeep.and_then(|upkeep| upkeep.check_heartbeat(now))
+        };
         if let Some(timeout) = late {
             let Grant { resources, fence, .. } = &*self.grant;
             events::silent(resources, (*fence, self.grant.holder()), timeout);
         }
-        if wake <= now { RenewalStep::Renew(end) } else { RenewalStep::Wait(wake) }
     }
 
     /// Begins an automatic extension; `None` if the lease has ended or is being upgraded, or if no extension is due
     /// now.
     pub(crate) fn begin_renewal(self: &Arc<Self>, now: Moment) -> Option<PendingExtension> {
+        // The renewer may begin a renewal some time after `renewal_step`, because it sends batches.
+        self.check_heartbeat(now);
         let mut state = self.state();
         let is_due = state.renewal_due().is_some_and(|due| due <= now);
         let term = state.upkeep.filter(|_| is_due)?.term();
@@ -82,15 +96,15 @@ impl HeldLease {
         Some(PendingExtension { lease: Arc::clone(self), extension })
     }
 
-    /// Ends an automatic extension. Returns when the renewer must handle the lease next; `None` if the lease is lost.
-    pub(crate) fn finish_renewal(&self, extended: Extended) -> Option<Moment> {
+    /// Ends an automatic extension. Returns whether the renewer must handle the lease again: whether it is not lost.
+    pub(crate) fn finish_renewal(&self, extended: Extended) -> bool {
         let mut state = self.state();
         let sent = state.renewal_sent.take();
         if let (Extended::Undecided, Some(sent), Some(upkeep)) = (extended, sent, &mut state.upkeep)
         {
             upkeep.undecided(sent);
         }
-        (extended != Extended::Lost).then(|| state.wake())
+        extended != Extended::Lost
     }
 
     /// Passes one node's answer to the protocol. Returns the decision if this answer leads to one.
