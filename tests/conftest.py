@@ -5,6 +5,7 @@ Also makes the modules in this directory importable.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -31,6 +32,13 @@ for _variable in [name for name in os.environ if name.startswith("QUORLOCK_")]:
 for _number in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_garbage() -> None:
+    """Deletes clients of earlier modules that reference cycles keep. Otherwise, in-memory nodes
+    cannot move the clock, because the servers of these clients have clocks of their own."""
+    gc.collect()
 
 
 @pytest.hookimpl(optionalhook=True)
