@@ -56,10 +56,11 @@ pub struct Lease {
 }
 
 /// The part of a lease that only exists in the process that acquired it.
-struct Tracked {
-    held: Arc<HeldLease>,
-    renewer: Arc<Renewer>,
-    id: u64,
+pub(super) struct Tracked {
+    pub(super) held: Arc<HeldLease>,
+    pub(super) renewer: Arc<Renewer>,
+    /// The number of the lease in the renewer.
+    pub(super) id: u64,
 }
 
 impl Lease {
@@ -213,8 +214,7 @@ impl Lease {
     ///
     /// [`ErrorCode::LeaseLost`], with the [reason](Error::reason), if the lease has ended.
     pub fn check(&self) -> Result<()> {
-        let Tracked { held, renewer, id } =
-            self.tracked.get().ok_or_else(|| self.forked_error())?;
+        let Tracked { held, renewer, id } = self.tracked()?;
         let is_rescheduled = {
             let mut state = held.state();
             let now = clock::now();
@@ -224,7 +224,7 @@ impl Lease {
             state.beat(now)
         };
         if is_rescheduled {
-            renewer.wake_by_id(*id, held);
+            renewer.wake(*id, held);
         }
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Lease {
 
     /// Like [`Lease::extend`], but takes `ttl` as `dialect` writes it. For language bindings.
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
-        Pending::started(self.tracked().and_then(|(held, _)| {
+        Pending::started(self.tracked().and_then(|Tracked { held, .. }| {
             let options = &held.driver().options;
             let ttl = ttl.map(|ttl| options.extension_ttl(dialect, ttl)).transpose()?;
             self.check()?;
@@ -379,7 +379,7 @@ impl Lease {
         dialect: Dialect,
         within: Option<&OptionValue>,
     ) -> Pending<Result<Detached>> {
-        Pending::started(self.tracked().and_then(|(held, _)| {
+        Pending::started(self.tracked().and_then(|Tracked { held, .. }| {
             let within = held.driver().options.within(dialect, within)?;
             held.check_hand_over()?;
             let term = Term { ttl: within, ..held.grant.term };
@@ -414,7 +414,7 @@ impl Lease {
         successor: &OptionValue,
         within: Option<&OptionValue>,
     ) -> Pending<Result<bool>> {
-        Pending::started(self.tracked().and_then(|(held, _)| {
+        Pending::started(self.tracked().and_then(|Tracked { held, .. }| {
             let term = held.grant.term;
             let options = &held.driver().options;
             let successor = Options::successor(dialect, successor)?;
@@ -457,7 +457,7 @@ impl Lease {
     /// [`ErrorCode::Config`] if the lease has permits of a semaphore or is being upgraded. Dropping the returned
     /// [`Pending`] does not cancel the change.
     pub fn downgrade(&self) -> Pending<Result<()>> {
-        Pending::started(self.tracked().and_then(|(held, _)| {
+        Pending::started(self.tracked().and_then(|Tracked { held, .. }| {
             if !held.begin_downgrade()? {
                 return Ok(Pending::ready(Ok(())));
             }
@@ -474,7 +474,7 @@ impl Lease {
     /// call, neither dropping the handle nor closing the client releases the lease. Returns the nodes that count for the
     /// lease.
     pub(crate) fn pass_on(&self) -> Result<NodeSet> {
-        let tracked = self.tracked.get().ok_or_else(|| self.forked_error())?;
+        let tracked = self.tracked()?;
         let sound = tracked.held.pass_on()?;
         tracked.renewer.remove(tracked.id);
         Ok(sound)
@@ -501,9 +501,8 @@ impl Lease {
     }
 
     /// Returns the state of the lease and its renewer; an error in a process that was forked from the holder's process.
-    pub(super) fn tracked(&self) -> Result<(&Arc<HeldLease>, &Arc<Renewer>)> {
-        let tracked = self.tracked.get().ok_or_else(|| self.forked_error())?;
-        Ok((&tracked.held, &tracked.renewer))
+    pub(super) fn tracked(&self) -> Result<&Tracked> {
+        self.tracked.get().ok_or_else(|| self.forked_error())
     }
 
     fn forked_error(&self) -> Error {

@@ -279,19 +279,7 @@ impl Renewer {
     }
 
     /// Schedules the next step of the lease again. Called when the time of that step has changed.
-    pub(crate) fn wake(&self, lease: &Arc<HeldLease>) {
-        let id = {
-            let schedule = self.schedule.lock();
-            let mut entries = schedule.leases.iter();
-            entries.find(|(_, entry)| Arc::ptr_eq(&entry.lease, lease)).map(|(id, _)| *id)
-        };
-        if let Some(id) = id {
-            self.wake_by_id(id, lease);
-        }
-    }
-
-    /// Like [`Renewer::wake`], for a lease whose number is known.
-    pub(crate) fn wake_by_id(&self, id: u64, lease: &HeldLease) {
+    pub(crate) fn wake(&self, id: u64, lease: &HeldLease) {
         let wake = lease.state().wake();
         let mut schedule = self.schedule.lock();
         let Some(entry) = schedule.leases.get(&id) else { return };
@@ -363,8 +351,8 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<DueLea
     }
     let leases: Vec<_> = items.iter().map(|item| Arc::clone(&item.lease)).collect();
     let renewed = |position: usize, extended| {
-        let is_over = !leases[position].finish_renewal(extended);
-        if let Some(renewer) = renewer.upgrade().filter(|_| !is_over) {
+        let goes_on = leases[position].finish_renewal(extended);
+        if let Some(renewer) = renewer.upgrade().filter(|_| goes_on) {
             renewer.reschedule(ids[position], &leases[position]);
         }
     };

@@ -144,11 +144,7 @@ impl LeaseState {
         self.upkeep.as_mut().is_some_and(|upkeep| upkeep.beat(now))
     }
 
-    /// Why the lease is over; `None` while it is valid.
-    pub(crate) fn ended(&self, now: Moment) -> Option<Ended> {
-        self.claim.lease().ended(now).map(|ended| self.reason(ended))
-    }
-
+    /// See [`Upkeep::reason`].
     fn reason(&self, ended: Ended) -> Ended {
         self.upkeep.map_or(ended, |upkeep| upkeep.reason(ended))
     }
@@ -157,7 +153,7 @@ impl LeaseState {
     /// upgraded in time.
     pub(crate) fn loss(&self, held: &HeldLease, now: Moment) -> Option<Error> {
         let given_up = [Ended::Released, Ended::Detached, Ended::Upgraded];
-        let ended = self.ended(now).filter(|ended| !given_up.contains(ended));
+        let ended = self.claim.lease().ended(now).filter(|ended| !given_up.contains(ended));
         ended.map(|ended| held.end_error(self, now, ended))
     }
 }
@@ -283,7 +279,7 @@ impl HeldLease {
     /// Returns the error for this lease, which ended for the reason `ended`. `state` is the lease's state.
     pub(crate) fn end_error(&self, state: &LeaseState, now: Moment, ended: Ended) -> Error {
         let ago = HumanDuration(now.since(state.claim.lease().end()));
-        let limit = |limit: Option<Duration>| HumanDuration(limit.unwrap_or_default());
+        let shown = |limit: Option<Duration>| HumanDuration(limit.unwrap_or_default());
         let ended = state.reason(ended);
         let why = match ended {
             Ended::Expired | Ended::AtLimit if state.is_dropped => {
@@ -293,11 +289,11 @@ impl HeldLease {
             Ended::AtLimit => {
                 format!(
                     "ended {ago} ago: it may be held for {} at most",
-                    limit(self.grant.max_hold)
+                    shown(self.grant.max_hold)
                 )
             }
             Ended::NoHeartbeat => {
-                format!("ended {ago} ago: no heartbeat for {}", limit(self.grant.heartbeat_timeout))
+                format!("ended {ago} ago: no heartbeat for {}", shown(self.grant.heartbeat_timeout))
             }
             Ended::Taken => {
                 "was lost: a majority of the nodes does not hold it any more".to_owned()

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::lock::claim::handover::Giver;
 use crate::lock::claim::held::{Fate, Grant, HeldLease};
 use crate::lock::claim::round::{RoundOptions, RunningRound};
-use crate::lock::lease::Lease;
+use crate::lock::lease::{Lease, Tracked};
 use crate::lock::renewer::Renewer;
 use crate::runtime::Pending;
 use crate::wire::keys::Keys;
@@ -52,6 +52,8 @@ impl Lease {
 pub(crate) struct Upgrading {
     held: Arc<HeldLease>,
     renewer: Arc<Renewer>,
+    /// The number of the lease in the renewer.
+    id: u64,
     /// The subject of the upgrade's round; `None` before the round, and after the round's keys belong to a new lease or
     /// were given back.
     undecided: Option<Arc<Subject>>,
@@ -60,9 +62,9 @@ pub(crate) struct Upgrading {
 impl Upgrading {
     /// Begins an upgrade. Fails if the lease has ended or cannot be upgraded.
     pub(crate) fn begin(lease: &Lease) -> Result<Self> {
-        let (held, renewer) = lease.tracked()?;
+        let Tracked { held, renewer, id } = lease.tracked()?;
         held.begin_upgrade()?;
-        Ok(Self { held: Arc::clone(held), renewer: Arc::clone(renewer), undecided: None })
+        Ok(Self { held: Arc::clone(held), renewer: Arc::clone(renewer), id: *id, undecided: None })
     }
 
     /// Waits until the nodes that can be reached have made the lease a reader again, but at most for `node_timeout`.
@@ -76,10 +78,11 @@ impl Drop for Upgrading {
     fn drop(&mut self) {
         let held = Arc::clone(&self.held);
         let renewer = Arc::clone(&self.renewer);
-        let Some(subject) = self.undecided.take() else { return held.end_upgrade(&renewer) };
+        let id = self.id;
+        let Some(subject) = self.undecided.take() else { return held.end_upgrade(&renewer, id) };
         // The code that ran the upgrade has panicked, so any node may have granted the upgrade. Give the keys back on
         // all nodes; the lease is renewed again after that.
-        let mut upgrading = Self { held, renewer, undecided: None };
+        let mut upgrading = Self { held, renewer, id, undecided: None };
         self.held.driver().detach(async move {
             let Upgrading { held, .. } = &upgrading;
             let gone_by = held.gone_by();

@@ -63,7 +63,8 @@ impl HeldLease {
         let Grant { resources, fence, sent, .. } = &*self.grant;
         let (ended, loss, until) = {
             let mut state = self.state();
-            let Some(ended) = state.ended(now) else { return };
+            let Some(ended) = state.claim.lease().ended(now) else { return };
+            let ended = state.reason(ended);
             if std::mem::replace(&mut state.end_recorded, true) {
                 return;
             }
@@ -251,11 +252,13 @@ impl HeldLease {
     /// - If the lease was lost during the upgrade, the keys that GIVE BACK may have restored are released.
     /// - If the lease was released during the upgrade, that release has waited for the end of the upgrade, and goes on
     ///   now.
-    pub(crate) fn end_upgrade(self: &Arc<Self>, renewer: &Renewer) {
+    ///
+    /// `id` is the number of the lease in the renewer.
+    pub(crate) fn end_upgrade(&self, renewer: &Renewer, id: u64) {
         let now = clock::now();
         let commands = self.state().claim.end_upgrade(now);
         if self.is_valid(now) {
-            renewer.wake(self);
+            renewer.wake(id, self);
         }
         self.clean(commands);
     }
