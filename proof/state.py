@@ -199,19 +199,20 @@ STATE: Mapping[str, Field] = {
 FIELDS: Mapping[str, Field] = {**CONSTANTS, **STATE}
 
 
-@dataclass(frozen=True)
 class State:
-    """The values of all fields. A field without keys is a value, any other is a function."""
+    """The values of all fields, as attributes. A field without keys is a value, any other is a
+    function."""
 
-    values: Mapping[str, Any]
-    quantify: Callable[[list[str], Function], Term]
-    """Whether a body holds for all things of the given sorts."""
+    def __init__(
+        self, values: Mapping[str, Any], quantify: Callable[[list[str], Function], Term]
+    ) -> None:
+        """`quantify` tells whether a body holds for all things of the given sorts."""
+        self.values = values
+        self.quantify = quantify
+        self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.values[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        raise AttributeError(name)
 
     def but(self, **changes: Any) -> State:
         """Returns the state with other values for some fields."""

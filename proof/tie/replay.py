@@ -216,7 +216,7 @@ class Replay:
         if self.advances % TICKS == 0:
             self.tick(time)
         self.time = time
-        self.s.values["now"] = time * self.world.fastest << RATE_BITS  # type: ignore[index]
+        self.s = self.s.but(now=time * self.world.fastest << RATE_BITS)
 
     def tick(self, time: int) -> None:
         """Evaluates the transition from the last tick to this time."""

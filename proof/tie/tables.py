@@ -97,9 +97,7 @@ def state(focus: Focus, values: dict[str, Any]) -> State:
 
 def commit(after: State) -> State:
     """Makes the changes of a step the values of the tables. Returns the state after it."""
-    values: dict[str, Any] = after.values  # type: ignore[assignment]
-    for name, value in values.items():
-        if type(value) is Changes:
-            value.table.entries.update(value.changes)
-            values[name] = value.table
-    return after
+    changed = {name: value for name, value in after.values.items() if type(value) is Changes}
+    for value in changed.values():
+        value.table.entries.update(value.changes)
+    return after.but(**{name: value.table for name, value in changed.items()})
