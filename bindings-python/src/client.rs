@@ -3,12 +3,11 @@
 //! This module owns the conversion of a client's options and reports. It must not hold state of its own
 //! except the observer. `_client.py` subclasses [`Client`].
 
-use crate::completion::Pending;
+use crate::completion::{Pending, begin};
 use crate::convert::{self, error, values};
 use crate::credentials;
 use crate::election::{Election, Watch};
 use crate::exit;
-use crate::lease::Lease;
 use crate::logging;
 use crate::observer::Observer;
 use crate::scope::owner;
@@ -61,43 +60,27 @@ impl Client {
 
     /// Returns the diagnosis as text and as JSON.
     fn doctor(&self, py: Python<'_>) -> PyResult<Pending> {
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(self.client.doctor(), |py, diagnosis| {
-            let diagnosis = diagnosis.map_err(|e| error(py, &e))?;
-            let forms = (diagnosis.to_string(), diagnosis.to_json());
-            Ok(forms.into_pyobject(py)?.into_any().unbind())
-        }))
+        let _entered = begin(py)?;
+        Ok(Pending::of(self.client.doctor()))
     }
 
     /// Returns the status of a resource as JSON.
     fn status(&self, resource: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let py = resource.py();
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(self.client.status(convert::resource(resource)?), |py, status| {
-            let status = status.map_err(|e| error(py, &e))?;
-            Ok(status.to_json().into_pyobject(py)?.into_any().unbind())
-        }))
+        let _entered = begin(py)?;
+        Ok(Pending::of(self.client.status(convert::resource(resource)?)))
     }
 
     /// Starts to adopt a detached lease. The result is a native lease.
     fn adopt(&self, text: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Pending> {
         let py = text.py();
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
+        let _entered = begin(py)?;
         // The core refuses an empty text like any other that is none.
         let adoption = self.client.adopt(&text.extract::<String>().unwrap_or_default());
         let adoption = values(options)?.into_iter().fold(adoption, |adoption, (name, value)| {
             adoption.option(Dialect::Python, &name, &value)
         });
-        Ok(Pending::of(adoption.acquire_as(Some(owner(py)?)), |py, adopted| {
-            let lease = adopted.map_err(|e| error(py, &e))?;
-            Ok(Py::new(py, Lease(lease))?.into_any())
-        }))
+        Ok(Pending::of(adoption.acquire_as(Some(owner(py)?))))
     }
 
     /// Returns a candidate for the leader of a resource.
@@ -127,16 +110,8 @@ impl Client {
     /// Releases a resource on behalf of its holder. Returns the outcome at each node.
     fn force_release(&self, resource: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let py = resource.py();
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(
-            self.client.force_release_holder(convert::resource(resource)?),
-            |py, released| {
-                let nodes = released.map_err(|e| error(py, &e))?;
-                Ok(convert::reports(py, &nodes)?.into_any().unbind())
-            },
-        ))
+        let _entered = begin(py)?;
+        Ok(Pending::of(self.client.force_release_holder(convert::resource(resource)?)))
     }
 
     /// Returns the statistics as JSON.
@@ -160,6 +135,6 @@ impl Client {
     }
 
     fn close(&self) -> Pending {
-        Pending::of(self.client.close(), |py, ()| Ok(py.None()))
+        Pending::of(self.client.close())
     }
 }

@@ -5,8 +5,9 @@
 //! callbacks through `inbox` or `calls`. `Client`, `Lock` and `Lease` return [`Pending`].
 
 use crate::calls::Kind;
-use crate::convert::error;
-use crate::exit;
+use crate::convert::{IntoPython, error};
+use crate::credentials;
+use crate::exit::{self, Entered};
 use crate::inbox::{Cancel, Inbox, Letter, Shared};
 use crate::logging;
 use crate::waiting::{self, hub, wait};
@@ -17,13 +18,20 @@ use quorlock::Error;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-pub(crate) type Convert<T> = fn(Python<'_>, T) -> PyResult<Py<PyAny>>;
+/// Enters this crate, as [`exit::enter`] does, to start an operation of the core. Starts what the operation may need:
+/// the thread that calls loggers, and the one that asks for credentials.
+pub(crate) fn begin(py: Python<'_>) -> PyResult<Entered> {
+    let entered = exit::enter(py);
+    logging::prepare(py)?;
+    credentials::prepare(py)?;
+    Ok(entered)
+}
 
 /// A started operation. It can be awaited once: by a thread, or by a future of an event loop.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Pending(Mutex<Option<Box<dyn Operation>>>);
 
-/// A core operation of any result type, with the conversion of its result to Python.
+/// A core operation of any result type.
 trait Operation: Send {
     /// Waits for the result. Returns `None` if there is none within the timeout.
     fn wait(
@@ -34,28 +42,21 @@ trait Operation: Send {
     fn complete(self: Box<Self>, inbox: &Arc<Shared>, target: Py<PyAny>) -> Completing;
 }
 
-struct Typed<T> {
-    pending: quorlock::Pending<T>,
-    convert: Convert<T>,
-}
-
-impl<T: Send + 'static> Operation for Typed<T> {
+impl<T: IntoPython> Operation for quorlock::Pending<T> {
     fn wait(
         self: Box<Self>,
         py: Python<'_>,
         timeout: Option<Duration>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let Some(value) = wait(py, self.pending, timeout)? else { return Ok(None) };
+        let Some(value) = wait(py, *self, timeout)? else { return Ok(None) };
         logging::flush(py);
-        (self.convert)(py, value).map(Some)
+        value.into_python(py).map(Some)
     }
 
     fn complete(self: Box<Self>, inbox: &Arc<Shared>, target: Py<PyAny>) -> Completing {
-        let Self { pending, convert } = *self;
-        let cell = ResultCell { target, value: Mutex::new(Value::Awaited), convert };
-        let cell = Arc::new(cell);
+        let cell = Arc::new(ResultCell { target, value: Mutex::new(Value::Awaited) });
         let inbox = Arc::clone(inbox);
-        let operation = pending.on_ready({
+        let operation = self.on_ready({
             let cell = Arc::clone(&cell);
             let inbox = Arc::clone(&inbox);
             move |value| {
@@ -76,11 +77,8 @@ impl<T: Send + 'static> Operation for Typed<T> {
 }
 
 impl Pending {
-    pub(crate) fn of<T: Send + 'static>(
-        pending: quorlock::Pending<T>,
-        convert: Convert<T>,
-    ) -> Self {
-        Self(Mutex::new(Some(Box::new(Typed { pending, convert }))))
+    pub(crate) fn of(pending: quorlock::Pending<impl IntoPython>) -> Self {
+        Self(Mutex::new(Some(Box::new(pending))))
     }
 
     fn take(&self) -> PyResult<Box<dyn Operation>> {
@@ -162,19 +160,19 @@ struct Filling<T> {
     cell: Arc<ResultCell<T>>,
 }
 
-impl<T: Send + 'static> Cancel for Filling<T> {
+impl<T: IntoPython> Cancel for Filling<T> {
     fn cancel(&self) {
         self.operation.cancel();
         drop(self.cell.replace(Value::Unwanted));
     }
 }
 
-impl<T: Send + 'static> UnderWay for Filling<T> {
+impl<T: IntoPython> UnderWay for Filling<T> {
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.cell.replace(Value::Unwanted) {
             Value::Ready(value) => {
                 logging::flush(py);
-                (self.cell.convert)(py, value)
+                value.into_python(py)
             }
             Value::Awaited | Value::Unwanted => {
                 Err(PyRuntimeError::new_err("this operation has no result to take"))
@@ -187,7 +185,6 @@ impl<T: Send + 'static> UnderWay for Filling<T> {
 struct ResultCell<T> {
     target: Py<PyAny>,
     value: Mutex<Value<T>>,
-    convert: Convert<T>,
 }
 
 enum Value<T> {

@@ -1,13 +1,17 @@
-//! Conversion of Python values to core options, and of core errors to Python exceptions.
+//! Conversion of Python values to core options, and of core errors and results to Python.
 //!
 //! It must not validate values: the core decides which ones it accepts, with the same errors in all
 //! languages. Every other module of this crate calls it.
 
 use crate::imports::{ERRORS, WARN};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
-use quorlock::{Dialect, Error, ErrorCode, NodeReport, OptionValue, unit_warning, wrong_resource};
+use quorlock::{
+    Diagnosis, Dialect, Error, ErrorCode, Leader, NodeReport, OptionValue, SemaphoreStatus, Status,
+    unit_warning, wrong_resource,
+};
 
 /// Converts a dict of keyword arguments to core options.
 pub(crate) fn values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String, OptionValue)>> {
@@ -187,4 +191,74 @@ pub(crate) fn reports<'py>(py: Python<'py>, nodes: &[NodeReport]) -> PyResult<Bo
     let report =
         |node: &NodeReport| class.call1((&node.address, node.outcome.as_str(), &node.detail));
     PyTuple::new(py, nodes.iter().map(report).collect::<PyResult<Vec<_>>>()?)
+}
+
+/// The result of a core operation.
+pub(crate) trait IntoPython: Send + 'static {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
+}
+
+/// An error is raised.
+impl<T: IntoPython> IntoPython for quorlock::Result<T> {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.map_err(|e| error(py, &e))?.into_python(py)
+    }
+}
+
+impl<T: IntoPython> IntoPython for Option<T> {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.map_or_else(|| Ok(py.None()), |value| value.into_python(py))
+    }
+}
+
+impl IntoPython for () {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(py.None())
+    }
+}
+
+impl IntoPython for bool {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.into_py_any(py)
+    }
+}
+
+/// The loss of a lease becomes whether it was lost.
+impl IntoPython for Option<Error> {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.is_some().into_python(py)
+    }
+}
+
+impl IntoPython for Leader {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        (self.holder, self.fence).into_py_any(py)
+    }
+}
+
+/// Becomes text and JSON.
+impl IntoPython for Diagnosis {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        (self.to_string(), self.to_json()).into_py_any(py)
+    }
+}
+
+/// Becomes JSON.
+impl IntoPython for Status {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.to_json().into_py_any(py)
+    }
+}
+
+/// Becomes JSON.
+impl IntoPython for SemaphoreStatus {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.to_json().into_py_any(py)
+    }
+}
+
+impl IntoPython for Vec<NodeReport> {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(reports(py, &self)?.into_any().unbind())
+    }
 }

@@ -3,12 +3,7 @@
 //! This module owns the conversion of their results. It must not decide who leads, which the core does. `_election.py`
 //! has the loops.
 
-use crate::completion::Pending;
-use crate::convert::error;
-use crate::credentials;
-use crate::exit;
-use crate::lease::Lease;
-use crate::logging;
+use crate::completion::{Pending, begin};
 use pyo3::prelude::*;
 
 /// A candidate for the leader of a resource.
@@ -24,13 +19,8 @@ impl Election {
 
     /// Starts a candidacy. The result is a native lease.
     fn next(&self, py: Python<'_>) -> PyResult<Pending> {
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(self.0.next_as(), |py, elected| {
-            let lease = elected.map_err(|e| error(py, &e))?;
-            Ok(Py::new(py, Lease(lease))?.into_any())
-        }))
+        let _entered = begin(py)?;
+        Ok(Pending::of(self.0.next_as()))
     }
 }
 
@@ -47,12 +37,7 @@ impl Watch {
 
     /// Starts to wait for a leader with a larger fence. The result is its name and its fence.
     fn after(&self, py: Python<'_>, fence: u64) -> PyResult<Pending> {
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(self.0.after(fence), |py, leader| {
-            let leader = leader.map_err(|e| error(py, &e))?;
-            Ok((leader.holder, leader.fence).into_pyobject(py)?.into_any().unbind())
-        }))
+        let _entered = begin(py)?;
+        Ok(Pending::of(self.0.after(fence)))
     }
 }

@@ -8,13 +8,12 @@
 //! never got must be dropped as a [`Lease`].
 
 use crate::completion::{self, Pending};
-use crate::convert::{error, value, warn_about_unit};
+use crate::convert::{IntoPython, error, value, warn_about_unit};
 use crate::exit;
 use crate::imports::LEASE;
 use crate::inbox::Inbox;
 use crate::scope;
 use crate::waiting;
-use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyBaseException, PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -140,9 +139,7 @@ impl Lease {
     }
 
     fn lost(&self) -> Pending {
-        Pending::of(self.0.lost(), |py, loss| {
-            Ok(loss.is_some().into_pyobject(py)?.to_owned().into_any().unbind())
-        })
+        Pending::of(self.0.lost())
     }
 
     /// Waits until the lease is lost, for at most `timeout` seconds. Returns whether it is lost.
@@ -157,37 +154,25 @@ impl Lease {
         let _entered = exit::enter(ttl.py());
         warn_about_unit(ttl)?;
         let ttl = (!ttl.is_none()).then(|| value(ttl));
-        Ok(Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref()), |py, extended| {
-            extended.map_err(|e| error(py, &e))?;
-            Ok(py.None())
-        }))
+        Ok(Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref())))
     }
 
     fn downgrade(&self, py: Python<'_>) -> Pending {
         let _entered = exit::enter(py);
-        Pending::of(self.0.downgrade(), |py, downgraded| {
-            downgraded.map_err(|e| error(py, &e))?;
-            Ok(py.None())
-        })
+        Pending::of(self.0.downgrade())
     }
 
     /// Starts to upgrade the lease. The result is a native lease, or `None` if others read a resource.
     fn try_upgrade(&self, py: Python<'_>) -> Pending {
         let _entered = exit::enter(py);
-        Pending::of(self.0.try_upgrade(), |py, upgraded| {
-            let upgraded = upgraded.map_err(|e| error(py, &e))?;
-            upgraded.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)
-        })
+        Pending::of(self.0.try_upgrade())
     }
 
     /// Starts to detach the lease. The result is a [`Detached`].
     fn detach(&self, within: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let _entered = exit::enter(within.py());
         let within = (!within.is_none()).then(|| value(within));
-        Ok(Pending::of(self.0.detach_by(Dialect::Python, within.as_ref()), |py, detached| {
-            let detached = detached.map_err(|e| error(py, &e))?;
-            Ok(Py::new(py, Detached(Mutex::new(Some(detached))))?.into_any())
-        }))
+        Ok(Pending::of(self.0.detach_by(Dialect::Python, within.as_ref())))
     }
 
     /// Starts to hand the lease over. The result is whether the successor is the leader.
@@ -199,10 +184,7 @@ impl Lease {
         let _entered = exit::enter(within.py());
         let within = (!within.is_none()).then(|| value(within));
         let handing = self.0.hand_over_by(Dialect::Python, &value(successor), within.as_ref());
-        Ok(Pending::of(handing, |py, taken| {
-            let taken = taken.map_err(|e| error(py, &e))?;
-            Ok(taken.into_pyobject(py)?.to_owned().into_any().unbind())
-        }))
+        Ok(Pending::of(handing))
     }
 
     /// Starts a release. `keep`, if given, overrides the option of the lock.
@@ -212,15 +194,14 @@ impl Lease {
         let _entered = exit::enter(py);
         let keep = keep.iter().next().map(|keep| value(&keep));
         let released = self.0.release_by(Dialect::Python, keep.as_ref());
-        released.map(of_release).map_err(|e| error(py, &e))
+        released.map(Pending::of).map_err(|e| error(py, &e))
     }
 }
 
-/// Returns the pending result of a release.
-fn of_release(releasing: quorlock::Pending<bool>) -> Pending {
-    Pending::of(releasing, |py, released| {
-        Ok(released.into_pyobject(py)?.to_owned().into_any().unbind())
-    })
+impl IntoPython for quorlock::Lease {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Lease(self))?.into_any())
+    }
 }
 
 impl Lease {
@@ -233,7 +214,7 @@ impl Lease {
     /// Releases the lease at the end of a block and waits for the nodes. Returns the error if the lease was
     /// lost, unless the block `raised` an error of its own.
     pub(crate) fn leave(&self, py: Python<'_>, raised: &Bound<'_, PyAny>) -> PyResult<()> {
-        of_release(self.0.release()).wait_here(py, None)?;
+        Pending::of(self.0.release()).wait_here(py, None)?;
         if !raised.is_none() {
             return self.note_loss(raised);
         }
@@ -244,6 +225,12 @@ impl Lease {
 /// A lease that was detached. If it is collected before its text was taken, the lock is released.
 #[pyclass(frozen, module = "quorlock._quorlock")]
 pub(crate) struct Detached(Mutex<Option<quorlock::Detached>>);
+
+impl IntoPython for quorlock::Detached {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, Detached(Mutex::new(Some(self))))?.into_any())
+    }
+}
 
 #[pymethods]
 impl Detached {

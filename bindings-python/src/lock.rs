@@ -9,17 +9,14 @@
 //! decorators.
 
 use crate::client::Client;
-use crate::completion::Pending;
+use crate::completion::{Pending, begin};
 use crate::convert::{self, error, value, values};
-use crate::credentials;
 use crate::exit;
 use crate::imports::FRAME;
 use crate::lease::{Lease, LeaseBlock, wrap};
-use crate::logging;
 use crate::observer::Observer;
 use crate::scope::{self, entered, owner};
 use crate::waiting;
-use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -112,30 +109,20 @@ impl Acquirable {
     /// Starts an acquire. `options` override those of the lock. The result is a native lease.
     fn _acquire(&self, options: &Bound<'_, PyDict>) -> PyResult<Pending> {
         let py = options.py();
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
+        let _entered = begin(py)?;
         let owner = self.acquire_owner(py)?;
         let acquiring = if options.is_empty() {
             self.source.acquire(owner)
         } else {
             self.source.clone().with_options(options)?.acquire(owner)
         };
-        Ok(Pending::of(acquiring, |py, acquired| {
-            let lease = acquired.map_err(|e| error(py, &e))?;
-            Ok(Py::new(py, Lease(lease))?.into_any())
-        }))
+        Ok(Pending::of(acquiring))
     }
 
     /// Starts a try. The result is a native lease, or `None`.
     fn _try_acquire(&self, py: Python<'_>) -> PyResult<Pending> {
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(self.source.try_acquire(owner(py)?), |py, acquired| {
-            let lease = acquired.map_err(|e| error(py, &e))?;
-            lease.map(|lease| Py::new(py, Lease(lease))).transpose()?.into_py_any(py)
-        }))
+        let _entered = begin(py)?;
+        Ok(Pending::of(self.source.try_acquire(owner(py)?)))
     }
 
     /// Acquires. `options` override those of the lock. Returns a `quorlock.Lease`.
@@ -301,13 +288,8 @@ impl Lock {
     }
 
     fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(self.0.locked(), |py, locked| {
-            let locked = locked.map_err(|e| error(py, &e))?;
-            Ok(locked.into_pyobject(py)?.to_owned().into_any().unbind())
-        }))
+        let _entered = begin(py)?;
+        Ok(Pending::of(self.0.locked()))
     }
 }
 
@@ -352,13 +334,8 @@ impl Semaphore {
 
     /// Starts a query of the status. The result is JSON.
     fn _status(&self, py: Python<'_>) -> PyResult<Pending> {
-        let _entered = exit::enter(py);
-        logging::prepare(py)?;
-        credentials::prepare(py)?;
-        Ok(Pending::of(self.0.status(), |py, status| {
-            let status = status.map_err(|e| error(py, &e))?;
-            Ok(status.to_json().into_pyobject(py)?.into_any().unbind())
-        }))
+        let _entered = begin(py)?;
+        Ok(Pending::of(self.0.status()))
     }
 }
 

@@ -30,15 +30,15 @@ impl TestNodes {
     fn apply(&self, node: Option<usize>, fault: &str) -> PyResult<Pending> {
         let fault =
             Fault::named(fault).ok_or_else(|| PyValueError::new_err("there is no such fault"))?;
-        Ok(Pending::of(self.0.apply(node, fault), |py, ()| Ok(py.None())))
+        Ok(Pending::of(self.0.apply(node, fault)))
     }
 
     fn advance(&self, seconds: f64) -> PyResult<Pending> {
-        Ok(moved(self.0.advance(duration(seconds)?)))
+        Ok(Pending::of(self.0.advance(duration(seconds)?)))
     }
 
     fn suspend(&self, seconds: f64) -> PyResult<Pending> {
-        Ok(moved(self.0.suspend(duration(seconds)?)))
+        Ok(Pending::of(self.0.suspend(duration(seconds)?)))
     }
 
     fn fast_forward(&self, py: Python<'_>) -> PyResult<FastForward> {
@@ -52,15 +52,8 @@ impl TestNodes {
     }
 
     fn verify_leases(&self) -> Pending {
-        Pending::of(self.0.verify_leases(), |py, ()| Ok(py.None()))
+        Pending::of(self.0.verify_leases())
     }
-}
-
-fn moved(pending: quorlock::Pending<quorlock::Result<()>>) -> Pending {
-    Pending::of(pending, |py, moved| {
-        moved.map_err(|e| error(py, &e))?;
-        Ok(py.None())
-    })
 }
 
 fn duration(seconds: f64) -> PyResult<Duration> {
