@@ -25,7 +25,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Whether the claim takes over the keys of a giver.
+    /// Whether the claim takes over the keys of a *giver*: a detached lease, or the lease that this claim upgrades.
     fn takes_over(self) -> bool {
         matches!(self, Self::Adopted | Self::Upgraded)
     }
@@ -47,7 +47,7 @@ pub struct Commands<S> {
     /// Send GIVE BACK to these nodes. If the connection that carried this claim's earlier requests to a node is still
     /// open, send GIVE BACK on that connection, after those requests.
     pub give_back: NodeSet,
-    /// Send RELEASE with the giver's token to these nodes.
+    /// Send RELEASE with the token of the giver (the lease that this claim takes over) to these nodes.
     pub release_giver: NodeSet,
     /// Send RELEASE with this claim's token to these nodes. After a node has answered, send that node RELEASE with the
     /// giver's token. The order matters: after the first RELEASE, a GIVE BACK that is still under way finds no key that
@@ -147,7 +147,7 @@ pub struct Claim<S> {
     origin: Origin,
     term: Term,
     stage: Stage,
-    /// `None` if no further vote can change the claim. Boxed, because most leases need the round only for a short time.
+    /// The round; `None` if no further vote can change the claim. Boxed, because most leases need it only briefly.
     round: Option<Box<Round>>,
     /// Until the round is won, this is a placeholder: a lease that has ended.
     lease: Lease,
@@ -293,8 +293,8 @@ impl<S: Clone + PartialEq> Claim<S> {
         self.is_elsewhere
     }
 
-    /// Lets another process [resume](Claim::resume) the lease from now on. Returns the nodes that count for the lease;
-    /// that process must know them.
+    /// Lets another process [resume](Claim::resume) the lease from now on. Returns the nodes that count towards the
+    /// lease's majority; that process must know them.
     pub fn pass_on(&mut self, now: Moment) -> Result<NodeSet, Obstacle> {
         match self.check_change(now) {
             Ok(()) | Err(Obstacle::Elsewhere) => {}
@@ -329,7 +329,7 @@ impl<S: Clone + PartialEq> Claim<S> {
         commands
     }
 
-    /// If the event is a grant that arrived after the decision, adds the node that granted to the lease.
+    /// If the event is a node's grant that arrived after the decision, adds this node to the lease.
     fn join(&mut self, event: Event) {
         if let Event::Vote { node, vote: Vote::Granted { fence }, .. }
         | Event::Late { node, vote: Vote::Granted { fence } } = event
@@ -416,7 +416,7 @@ impl<S: Clone + PartialEq> Claim<S> {
         extension
     }
 
-    /// Records a node's answer to an extension: see [`Lease::extended`].
+    /// Records a node's answer to an extension. Returns the decision if the answer leads to one ([`Lease::extended`]).
     pub fn extended(
         &mut self,
         now: Moment,
@@ -477,7 +477,7 @@ impl<S: Clone + PartialEq> Claim<S> {
         commands
     }
 
-    /// Returns what prevents a detach, a downgrade or an upgrade now as an error. Only [`Claim::detach`] checks for
+    /// Returns an error if the lease cannot be detached, downgraded or upgraded now. Only [`Claim::detach`] checks for
     /// [`Obstacle::Silent`].
     pub fn check_change(&self, now: Moment) -> Result<(), Obstacle> {
         if let Some(ended) = self.lease.ended(now) {
@@ -613,7 +613,7 @@ impl<S: Clone + PartialEq> Claim<S> {
         Commands { release, release_giver, release_upgrades, ..Commands::default() }
     }
 
-    /// Records a node's answer to RELEASE: see [`Lease::released`].
+    /// Records a node's answer to RELEASE. Returns the result of the release when it is decided ([`Lease::released`]).
     pub fn released(&mut self, release: &mut Release, node: usize, answer: Answer) -> Option<bool> {
         self.lease.released(release, node, answer)
     }

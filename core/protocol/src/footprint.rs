@@ -11,7 +11,7 @@ use crate::term::Moment;
 
 /// The nodes that a token's requests have reached, or may still reach.
 ///
-/// `S` is the subject of an upgrade of the lease: see [`Claim`](crate::Claim).
+/// `S` identifies an upgrade of the lease: it names the upgrade's token and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint<S> {
     /// The nodes that may hold the key, now or later, because of the round.

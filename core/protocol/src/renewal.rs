@@ -32,8 +32,7 @@ pub struct Upkeep {
 /// `timeout`. So if the holder hangs, the lease ends at most `timeout` and one ttl after the last heartbeat, unless the
 /// holder has extended it for longer.
 ///
-/// Heartbeats only prevent renewals, and a lease that is renewed less often ends earlier. So they cannot make a lease
-/// count as valid for too long.
+/// Missing heartbeats only prevent renewals. So heartbeats cannot make a lease count as valid for too long.
 #[derive(Clone, Copy, Debug)]
 struct Heartbeat {
     timeout: Duration,
@@ -62,8 +61,8 @@ impl Upkeep {
         self.term
     }
 
-    /// Returns when to renew `lease` next; `None` if the lease is at its limit, if it ends before the next renewal would
-    /// be due, or if renewal has stopped because there was no heartbeat.
+    /// Returns when to renew `lease` next; `None` if the lease is at its limit, if it ends before the next renewal is
+    /// due, or if renewal has stopped because there was no heartbeat.
     pub fn due(&self, lease: &Lease) -> Option<Moment> {
         // The time from the sending of the last confirmed renewal to the validity end.
         let validity = self.term.ttl.saturating_sub(self.term.drift());
@@ -105,15 +104,15 @@ impl Upkeep {
         self.heartbeat.is_some_and(|heartbeat| heartbeat.has_stopped)
     }
 
-    /// Returns the reason why a lease with this schedule is over: a lease that has expired after its renewal stopped was
-    /// lost because there was no heartbeat.
+    /// Returns why a lease with this schedule is over: [`Ended::NoHeartbeat`] if it has expired after its renewal
+    /// stopped, and `ended` otherwise.
     pub fn reason(&self, ended: Ended) -> Ended {
         if ended == Ended::Expired && self.has_stopped() { Ended::NoHeartbeat } else { ended }
     }
 
     /// Returns the pause between two successive requests, if `requests` requests are due together. `ttl` is the
     /// shortest ttl of their leases. If the driver sent all requests at once, every acquire would have to wait until
-    /// the nodes have processed them. With the pause, the last request is at most half a tick late.
+    /// the nodes have processed them. With the pause, the last request is late by at most a 64th of the ttl.
     pub fn pause(ttl: Duration, requests: u32) -> Duration {
         (ttl / (2 * TICKS_PER_TTL) / requests.max(1)).min(LONGEST_PAUSE)
     }

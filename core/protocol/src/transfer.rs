@@ -12,7 +12,7 @@ use crate::quorum::Quorum;
 /// token twice.
 ///
 /// In theory, each of these tokens could belong to another adopter that had a majority but gave its grants back. It is
-/// very unlikely that this happens in so many rounds.
+/// very unlikely that this happens in this many rounds.
 const MOST_MAJORITIES: usize = 5;
 
 /// What a node that refused TRANSFER has instead of the giver's token. `T` is the type of tokens.

@@ -54,7 +54,7 @@ impl Turns {
         Self { call: delay.shortest.min(LONGEST_CALL), reserve: Duration::ZERO, memory }
     }
 
-    /// Whether a notification that arrived at `called` still gives precedence at `now`.
+    /// Whether a notification that arrived at `called` still gives the waiter precedence at `now`.
     fn stands(self, now: Moment, called: Moment) -> bool {
         now < called.plus(self.call)
     }

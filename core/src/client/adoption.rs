@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[must_use = "an adoption does nothing until `acquire` is called"]
 pub struct Adoption {
     lock: Lock,
-    /// `None` if the text is invalid; in that case, `lock` contains the error.
+    /// The detached lease; `None` if the text is invalid. In that case, `lock` contains the error.
     giver: Option<Giver>,
 }
 
@@ -91,8 +91,8 @@ impl Adoption {
         self.lock.adopt(self.giver.clone(), owner)
     }
 
-    /// Returns the adoption with the options of `lock`; `None` if the text is invalid, or if the resources of the
-    /// detached lease are not those of `lock`.
+    /// Returns the same adoption with the options of `lock`; `None` if the text is invalid, or if `lock` has other
+    /// resources than the detached lease.
     pub(crate) fn like(self, lock: &Lock) -> Option<Self> {
         let giver = self.giver.filter(|_| self.lock.resources() == lock.resources())?;
         Some(Self { lock: lock.clone(), giver: Some(giver) })

@@ -163,7 +163,7 @@ impl Drop for Leading {
     }
 }
 
-/// One wait of a candidate until it is elected.
+/// One candidacy: the wait of a candidate until it is elected.
 struct Campaign {
     election: Election,
     driver: Arc<Driver>,

@@ -83,7 +83,7 @@ async fn keys_of(
     Ok((all, is_all))
 }
 
-/// Like [`keys_of`], for one server.
+/// Returns the lock keys of one server, as [`keys_of`] does for all servers of a node.
 async fn keys_at(
     driver: &Driver,
     server: &Arc<Node>,

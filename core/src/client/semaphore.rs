@@ -39,7 +39,7 @@ use std::sync::Arc;
 pub struct Semaphore {
     lock: Lock,
     setup: Arc<Setup>,
-    /// Zero if the given limit is invalid.
+    /// The limit; zero if the given limit is invalid.
     limit: u32,
     count: u32,
 }
@@ -99,7 +99,7 @@ impl Semaphore {
         Ok(Self { lock: lock.checked()?, setup, limit, count })
     }
 
-    /// The resource.
+    /// The resource whose permits this semaphore grants.
     pub fn resource(&self) -> &str {
         &self.lock.resources()[0]
     }

@@ -23,7 +23,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Creates the setup. Starts nothing.
+    /// Creates the setup. Opens no connection and starts no task.
     pub(crate) fn new(options: Options, endpoints: Vec<Endpoint>) -> Arc<Self> {
         fork::watch();
         // Prepare the scripts here, not lazily: if another thread were initializing them during a fork, the child would

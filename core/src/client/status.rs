@@ -261,7 +261,7 @@ impl NodeStatus {
     }
 }
 
-/// Queries all nodes.
+/// Queries the status of a resource on all nodes.
 pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Status>> {
     start(setup, resource, async |driver, keys, resource| look(&driver, &keys, &resource).await)
 }

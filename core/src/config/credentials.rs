@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 /// A user and a password for a connection. The `Debug` text shows neither of them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// `None`: the server's default user.
+    /// The user; `None` for the server's default user.
     pub(crate) user: Option<String>,
     pub(crate) password: String,
 }

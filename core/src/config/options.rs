@@ -42,21 +42,21 @@ pub(crate) struct Options {
     /// The source of the list of nodes: the name of an option or of an environment variable.
     pub(crate) nodes_from: &'static str,
     pub(crate) ttl: Duration,
-    /// `None`: no limit.
+    /// The longest wait of an acquire for other holders; `None` means no limit.
     pub(crate) wait: Option<Duration>,
     pub(crate) auto_extend: bool,
-    /// `None`: off.
+    /// How long a lease is renewed without a heartbeat; `None` means without a limit.
     pub(crate) heartbeat_timeout: Option<Duration>,
-    /// `None`: no limit.
+    /// How long a lease can be held, even if it is renewed; `None` means no limit.
     pub(crate) max_hold: Option<Duration>,
     /// The upper limit for the ttl of a lease: the `max_hold` that the program has set, or else [`MAX_TTL`].
     pub(crate) longest_ttl: Duration,
-    /// `None`: derived from the ttl; see [`Options::node_timeout`].
+    /// The time limit of a request to a node; `None` means that [`Options::node_timeout`] derives it from the ttl.
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) drift_factor: f64,
     pub(crate) retry_delay: RetryDelay,
-    /// `None`: off.
+    /// How long the votes of a restarted node do not count; `None` means that they always count.
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) key_prefix: String,
     /// The name that other clients see while this client holds a lock; an empty text means no name. `None`: the default
@@ -152,7 +152,7 @@ impl Scope {
 }
 
 impl Options {
-    /// Sets an option of the client.
+    /// Sets an option of the client. `name` and `value` have the form of `dialect`.
     pub(crate) fn set(&mut self, dialect: Dialect, name: &str, value: &OptionValue) -> Result<()> {
         let option = find(&PER_CLIENT, dialect, name);
         let option = option.ok_or_else(|| unknown(dialect, name, &PER_CLIENT))?;
@@ -225,7 +225,7 @@ impl Options {
     /// Checks the name of a candidate that was passed to `hand_over`.
     pub(crate) fn successor(dialect: Dialect, value: &OptionValue) -> Result<Arc<str>> {
         let setting = GivenOption { dialect, name: "successor", value };
-        // `holder` returns `None` for a null.
+        // `holder` accepts a null and returns `None` for it, but a null is not the name of a candidate.
         setting.holder()?.ok_or_else(|| setting.wrong("the name of a candidate"))
     }
 

@@ -13,7 +13,7 @@ pub(crate) const PORT: u16 = 6379;
 pub(crate) struct Server {
     pub(crate) place: ServerAddress,
     pub(crate) login: Login,
-    /// `None` if the connection is not encrypted.
+    /// How connections are encrypted; `None` if they are not.
     pub(crate) tls: Option<Tls>,
     /// Whether a sentinel or a cluster reported `place`. In that case, the URL does not contain `place`, so errors
     /// show `place`.

@@ -32,7 +32,7 @@ const ROUND_TRIPS: usize = 7;
 /// Among this many random keys, at least one is almost certainly in any given slot of a cluster.
 const ENOUGH_KEYS: usize = 100_000;
 
-/// What to query.
+/// How much an examination queries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     /// Everything that the doctor judges.
@@ -70,7 +70,7 @@ pub(super) struct Examined {
     pub(super) named_for: Option<Duration>,
 }
 
-/// A master of a cluster.
+/// A master of a cluster, and what is known about the whole cluster.
 pub(super) struct Membership {
     pub(super) place: String,
     /// The number of masters in the cluster.
@@ -217,7 +217,7 @@ impl Examined {
         self.diagnosis.database = i64::from(server.login.database);
     }
 
-    /// Examines one server.
+    /// Examines one server, and stores the results in `self`.
     async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys, scope: Depth) {
         if let Target::Server(server) = target {
             // The address is known even if the server cannot be reached.
@@ -373,7 +373,7 @@ async fn try_commands(
     Ok(())
 }
 
-/// A channel that nobody uses.
+/// Returns the name of a channel that nobody uses.
 fn channel(options: &Options) -> String {
     format!("{}quorlock:doctor:{:08x}", options.key_prefix, random::random())
 }

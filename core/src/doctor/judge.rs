@@ -83,7 +83,7 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
     shown.collect()
 }
 
-/// The findings at one server.
+/// Returns the findings at one server.
 fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
     let Examined { diagnosis: node, trouble, .. } = examined;
     if examined.is_memory() {

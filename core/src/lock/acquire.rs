@@ -1,6 +1,6 @@
 //! One acquire: runs rounds until a round is won or the caller must get an error, and answers the caller exactly once.
 //!
-//! [`Acquire::run`] calls all steps. `contention.rs` contains the steps of waiting, `adoption.rs` the part that is
+//! [`Acquire::run`] runs the acquire. `contention.rs` contains the steps of waiting, `adoption.rs` the part that is
 //! specific to adoptions, and `report.rs` the errors. The protocol decides who wins a round and when the next round
 //! begins, so no rule of the lock belongs here. `client/lock.rs` starts acquires.
 
@@ -49,8 +49,7 @@ pub(crate) struct Acquire {
     keys: Arc<[Keys]>,
     /// The state of an adoption; `None` for an acquire that does not adopt a lease.
     adoption: Option<Box<AdoptionState>>,
-    /// Which permits to try; `None` for locks, and for an adoption. Each round sets `keys` to the keys of the permits
-    /// that it tries.
+    /// Chooses the permits that each round tries, and thereby its `keys`; `None` for locks, and for an adoption.
     permits: Option<Box<PermitChoice>>,
     term: Term,
     /// The holder name of the lease; empty for none.
@@ -63,10 +62,9 @@ pub(crate) struct Acquire {
     arrived: Moment,
     waiting: Waiting,
     calls: Calls,
-    /// The place in the local queue. `None` for an adoption, and if `wait` is zero, because a single try does not
-    /// queue.
+    /// The place in the client's local queue. `None` for an adoption, and for a single try (if `wait` is zero).
     place: Option<Place>,
-    /// The nodes whose queues may contain this acquire.
+    /// The nodes whose waiting queues may contain this acquire.
     joined: NodeSet,
     queue_subject: Option<Arc<Subject>>,
     node_timeout: Duration,
@@ -80,9 +78,9 @@ pub(crate) struct Acquire {
 
 /// The caller of an acquire, who waits for the result.
 pub(crate) enum Caller {
-    /// Contention is reported as an error.
+    /// Gets an error if others hold the lock until `wait` ends.
     Acquire(oneshot::Sender<crate::error::Result<Lease>>),
-    /// Contention is reported as `None`.
+    /// Gets `None` if others hold the lock until `wait` ends.
     TryAcquire(oneshot::Sender<crate::error::Result<Option<Lease>>>),
 }
 
@@ -361,7 +359,7 @@ impl Acquire {
 
     /// Ends an acquire that was stopped during a round, and undoes the round's grants.
     async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: NoLease) {
-        // Must precede the undo requests: while the place exists, an undo request keeps the waiter in the node's queue.
+        // Drop the place before an UNDO is sent: while the place exists, an UNDO keeps the waiter in the queue.
         self.place = None;
         round.handle(Event::Abandon);
         self.end(caller, end);

@@ -11,10 +11,10 @@
 //! - [`detach`] and [`handover`]: giving a lease up, so that another client can adopt it. The adoption itself is an
 //!   acquire: see `acquire/adoption.rs`.
 //!
-//! This file sends most of the requests that delete a token's keys or give them back. It sends them after the
-//! claim's earlier requests, and repeats them until they are answered. Other files of `lock/` send only three requests of this kind: `release.rs` sends the first
-//! RELEASE of a held lease, `held.rs` sends the GIVE BACK of an upgrade, and `acquire/duplicates.rs` sends a RELEASE
-//! when it searches for a duplicate.
+//! This file sends the requests that delete a token's keys or give them back. It sends them after the claim's earlier
+//! requests, and repeats them until they are answered. Only three such requests are sent elsewhere: the first RELEASE
+//! of a held lease (`release.rs`), the GIVE BACK of an upgrade (`held.rs`), and a RELEASE in the search for a duplicate
+//! node (`acquire/duplicates.rs`).
 
 pub(crate) mod detach;
 pub(crate) mod downgrade;
@@ -78,8 +78,7 @@ impl Cleanup {
         for (upgrade, node) in commands.release_upgrades {
             let requests = [&upgrade, &self.subject];
             let requests = requests.map(|subject| Request::release(subject, driver.turns()));
-            // GIVE BACK may restore a key now, for a whole ttl. If `gone_by` is later, the key may last until then:
-            // neither the upgrade nor GIVE BACK shortens the life of a key.
+            // Keys may last until `gone_by`, and GIVE BACK may restore a key now for a whole ttl: use the later time.
             let gone = gone_by.max(self.term.gone(clock::now()));
             driver.deliver_in_turn(node, requests, self.node_timeout, gone);
         }
@@ -101,8 +100,8 @@ impl Cleanup {
         driver.deliver_made(node, request, self.node_timeout, gone_by);
     }
 
-    /// Releases the keys that the giver may still have on the nodes in `alone` and in `both`. On the nodes in `both`,
-    /// first releases the keys of this claim.
+    /// Releases the keys that the giver (the lease that was to be taken over) may still have on the nodes in `alone`
+    /// and in `both`. On the nodes in `both`, first releases the keys of this claim.
     fn release_giver(&self, driver: &Driver, gone_by: Moment, alone: NodeSet, both: NodeSet) {
         let Some(given) = &self.subject.giver else { return };
         if alone.is_empty() && both.is_empty() {
@@ -126,7 +125,7 @@ impl Cleanup {
     }
 }
 
-/// Returns the ticket to send to a node; `None` if the waiter does not queue on that node, or does not wait any more.
+/// Returns the ticket to send to a node; `None` if the waiter does not queue on that node, or has stopped waiting.
 pub(crate) fn ticket(queue_entry: Option<&QueueEntry>, node: usize) -> Option<Ticket> {
     let is_queued = |entry: &&QueueEntry| entry.nodes.contains(node) && !entry.has_left();
     queue_entry.filter(is_queued).map(|entry| entry.ticket)

@@ -117,7 +117,7 @@ impl Driver {
         runtime::detach(self.tasks.track_future(task));
     }
 
-    /// Begins a task that sends one result to the returned `Pending`: see [`Driver::begin`].
+    /// Begins `task` as [`Driver::begin`] does. The returned `Pending` waits for the result that the task sends.
     pub(crate) fn begin_for<T, F>(
         &self,
         task: impl FnOnce(oneshot::Sender<T>) -> F,
@@ -199,7 +199,7 @@ impl Driver {
         self.first_connections.get_or_init(|| others).await;
     }
 
-    /// Returns the queue settings for requests that do not reserve a resource: see [`Turns::reserve`].
+    /// Returns the queue settings of a request that reserves no resource for its waiter.
     pub(crate) fn turns(&self) -> Turns {
         Turns::new(self.options.retry_delay)
     }
@@ -258,7 +258,8 @@ impl Driver {
         });
     }
 
-    /// Sends a request as [`Driver::deliver`] does. Returns a receiver for the result of [`Node::deliver`].
+    /// Sends a request as [`Driver::deliver`] does. The returned receiver gets the node's answer, and whether the node
+    /// may have applied an earlier copy of the request; `None` if every attempt failed.
     pub(crate) fn delivered(
         &self,
         node: usize,

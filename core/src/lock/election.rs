@@ -137,7 +137,7 @@ pub(crate) async fn hand_over(
         }
         let (sender, detached) = oneshot::channel();
         detach(Arc::clone(&held), term, sender).await;
-        // Without a result, the detach has panicked. The caller panics, too, when its sender is dropped.
+        // If no result was sent, the detach has panicked. Dropping the caller's sender makes the caller panic, too.
         Ok::<_, oneshot::error::RecvError>(Some(detached.await?))
     };
     let detached = tokio::select! {

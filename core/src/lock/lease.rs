@@ -229,12 +229,12 @@ impl Lease {
         Ok(())
     }
 
-    /// Reports that the work under the lock still goes on. A lock with a
+    /// Reports that the work under the lock still goes on. A lease with a
     /// [`heartbeat_timeout`](crate::Lock::heartbeat_timeout) is renewed only while its last heartbeat is younger than
-    /// that. [`Lease::check`] and [`Lease::extend`] are heartbeats, too, and the acquire is the first one. Any thread may
-    /// call this method. It sends nothing.
+    /// this timeout. [`Lease::check`] and [`Lease::extend`] are heartbeats, too, and the acquire is the first one. Any
+    /// thread may call this method. It sends nothing.
     ///
-    /// If renewal has stopped because there was no heartbeat, and the lease is still valid, the lease is renewed at once.
+    /// If renewal has stopped because there was no heartbeat, this call renews a lease that is still valid at once.
     ///
     /// # Errors
     ///
@@ -471,8 +471,8 @@ impl Lease {
     }
 
     /// Gives up the lease without releasing it, so that another process can resume the lease. Renewal stops. After this
-    /// call, neither dropping the handle nor closing the client releases the lease. Returns the nodes that count for the
-    /// lease.
+    /// call, neither dropping the handle nor closing the client releases the lease. Returns the nodes that count
+    /// towards the lease's majority.
     pub(crate) fn pass_on(&self) -> Result<NodeSet> {
         let tracked = self.tracked()?;
         let sound = tracked.held.pass_on()?;

@@ -152,7 +152,7 @@ impl Renewer {
         id
     }
 
-    /// Stops renewing and watching a lease that was released or let go, or that has expired after it was abandoned.
+    /// Stops renewing and watching a lease: it was released or given up, or has expired after it was abandoned.
     pub(crate) fn remove(&self, id: u64) {
         let removed = {
             let mut schedule = self.schedule.lock();
@@ -185,7 +185,6 @@ impl Renewer {
         self.leases().into_iter().find(|held| matches(held) && holds(held) && held.is_valid(now))
     }
 
-    /// Returns all leases.
     fn leases(&self) -> Vec<Arc<HeldLease>> {
         self.schedule.lock().leases.values().map(|entry| Arc::clone(&entry.lease)).collect()
     }
@@ -197,14 +196,14 @@ impl Renewer {
         }
     }
 
-    /// Removes and returns all leases.
+    /// Removes all leases of this client, and returns them.
     fn take_all(&self) -> Vec<Arc<HeldLease>> {
         let mut schedule = self.schedule.lock();
         schedule.wakes.clear();
         std::mem::take(&mut schedule.leases).into_values().map(|entry| entry.lease).collect()
     }
 
-    /// Wakes the task if `wake` is earlier than its timer.
+    /// Wakes the renewer's task if `wake` is earlier than the task's timer.
     fn wake_for(&self, schedule: &Schedule, wake: Moment) {
         if schedule.next_wake.is_none_or(|next_wake| wake < next_wake) {
             self.rescheduled.notify_one();
@@ -294,8 +293,8 @@ impl Renewer {
         let mut wake = lease.state().wake();
         loop {
             self.wake_at(id, wake);
-            // A heartbeat may have asked for an earlier time before that, and this time was overwritten. A heartbeat from
-            // now on finds the new time, and replaces it.
+            // `wake_at` may have overwritten an earlier time that a heartbeat has just set, so read the time again. A
+            // later heartbeat finds the time that was set here, and replaces it.
             let latest = lease.state().wake();
             if latest >= wake {
                 return;
@@ -304,7 +303,7 @@ impl Renewer {
         }
     }
 
-    /// Schedules a lease for this moment.
+    /// Schedules the next step of a lease for this moment.
     fn wake_at(&self, id: u64, moment: Moment) {
         let mut schedule = self.schedule.lock();
         schedule.set_wake(id, Some(moment));
@@ -392,7 +391,7 @@ pub fn release_all(patience: Duration) {
     renewers.iter().for_each(|renewer| renewer.driver.closing.cancel());
     for lease in renewers.iter().flat_map(|renewer| renewer.take_all()) {
         drop(lease.release(None));
-        // The process ends before anyone takes the text.
+        // A detached lease must be released here: the process ends before anyone takes the lease's text.
         lease.release_untaken();
     }
     let closing: Vec<_> = renewers.iter().map(|renewer| renewer.driver.close()).collect();

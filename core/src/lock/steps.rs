@@ -16,7 +16,7 @@ use std::time::Duration;
 type Inner = quorlock_protocol::Claim<Arc<Subject>>;
 type Commands = quorlock_protocol::Commands<Arc<Subject>>;
 
-/// The protocol's claim. A method that is a step of the proof also reports this step.
+/// The protocol's claim. A method that is a step of the protocol's proof (`proof/`) also reports this step.
 #[derive(Clone)]
 pub(crate) struct Claim(Inner);
 
@@ -107,7 +107,7 @@ impl Claim {
         });
     }
 
-    /// Also reports the validity end of the lease after the answer.
+    /// The report contains the validity end of the lease after the answer.
     pub(crate) fn extended(
         &mut self,
         now: Moment,
@@ -140,7 +140,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Also reports the validity end of the lease.
+    /// The report contains the validity end of the lease.
     pub(crate) fn begin_upgrade(
         &mut self,
         now: Moment,
@@ -179,7 +179,7 @@ impl Claim {
         self.0.close(now)
     }
 
-    /// Also reports the nodes that may not vote on an adoption.
+    /// The report contains the nodes that must not vote on an adoption.
     pub(crate) fn detach(&mut self, now: Moment) -> Result<Commands, Obstacle> {
         let silent = self.silent();
         let commands = self.0.detach(now)?;

@@ -436,13 +436,11 @@ impl NodeMemory {
         }
     }
 
-    /// The lock record of a resource, by its lock key.
     #[cfg(test)]
     pub(crate) fn record(&mut self, lock: &str) -> &mut LockRecord<Token> {
         self.records.entry(lock.to_owned()).or_default()
     }
 
-    /// The queue of a semaphore and the number of its slots, by its index key.
     #[cfg(test)]
     pub(crate) fn permits(&mut self, index: &str) -> &mut Permits {
         self.permits.entry(index.to_owned()).or_default()
@@ -489,7 +487,6 @@ impl NodeMemory {
         self.records.values().flat_map(tokens).collect()
     }
 
-    /// Whether any queue has waiters.
     #[cfg(test)]
     pub(crate) fn has_waiters(&mut self, now: Moment) -> bool {
         self.records.values_mut().any(|record| !record.queue.is_empty(now))
@@ -519,8 +516,8 @@ fn check(
     records.iter().any(is_own).then_some(Ok(Reply::Own))
 }
 
-/// Returns why the node refuses TRANSFER, as transfer.lua does: a lock key or the share to upgrade is missing, or a lock
-/// key has another value. A marker counts only if no other resource has another token.
+/// Returns why the node refuses TRANSFER, as transfer.lua does: a lock key or the share to upgrade is missing, or a
+/// lock key has another value. The marker of readers counts only if no other resource has another token.
 fn elsewhere(records: &[RecordInMode<'_, Token>], time: Time, giver: &Token) -> Elsewhere {
     let mut elsewhere = Elsewhere { holder: Holder::Nobody, expires_in: None, clock: time.wall };
     for (record, mode) in records {
@@ -542,8 +539,8 @@ fn elsewhere(records: &[RecordInMode<'_, Token>], time: Time, giver: &Token) -> 
     elsewhere
 }
 
-/// Returns the name of the holder whose lock expires last, as acquire.lua does. Ignores resources that the request
-/// could lock together with their readers.
+/// Returns the name of the holder whose lock expires last, as acquire.lua does. Ignores resources that readers hold and
+/// that the request wants to read.
 fn last_holder(records: &[RecordInMode<'_, Token>], now: Moment) -> Option<Arc<str>> {
     // Among equal elements, acquire.lua chooses the first, but `max_by_key` the last. So the order is reversed here.
     let entries = records

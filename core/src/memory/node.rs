@@ -188,7 +188,6 @@ impl MemoryNode {
         requests.into_iter().for_each(|waiting| (waiting.on_answer)(Err(disconnected())));
     }
 
-    /// The number of lock keys, semaphores and channels for which the node stores data.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.state.lock().entries.size()

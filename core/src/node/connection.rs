@@ -40,7 +40,7 @@ pub(crate) enum NodeConnection {
 pub(crate) struct Redis {
     connection: Connection<ReplySink>,
     server: Arc<Server>,
-    /// `Some` if the server was found through sentinels.
+    /// The sentinels that reported the server; `None` if the URL names the server or its cluster.
     named: Option<Named>,
     /// Whether the server has refused a batch. Other batches would then only delay their requests.
     refuses_batches: AtomicBool,
@@ -230,7 +230,7 @@ impl NodeConnection {
         redis.connection.send_behind(&asking, &packed, request.limit(), sink)
     }
 
-    /// Sends a request alone after a batch did nothing for it. `refusal`: the server's error if the server refused the
+    /// Sends a request alone after its batch did not run it. `refusal`: the server's error if the server refused the
     /// whole batch. Returns the sink if the connection has no room for the request now.
     pub(crate) fn send_alone(
         &self,
@@ -282,7 +282,6 @@ impl NodeConnection {
         Some(located(failure(error, false), &redis.server))
     }
 
-    /// Converts an error of this connection to a failure.
     pub(crate) fn failure(&self, error: &RedisError) -> Failure {
         match self {
             Self::Redis(redis) => redis.failure(error),

@@ -59,7 +59,7 @@ pub(crate) trait Peer: Send + Sync {
     );
 }
 
-/// The outcome of a request.
+/// The outcome of a request, which [`Peer::answered`] processes.
 pub(crate) struct Done<'a> {
     pub(crate) request: &'a Request,
     /// The start of the operation that the request belongs to.
@@ -79,7 +79,7 @@ pub(crate) trait Route: Send + Sync {
     /// unknown script, and otherwise answers the sink.
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: ReplySink);
 
-    /// Sends a request alone after a batch did nothing for it. `refusal`: the server's error if the server refused the
+    /// Sends a request alone after its batch did not run it. `refusal`: the server's error if the server refused the
     /// whole batch; only one request of the batch gets the error.
     fn send_alone(
         self: Arc<Self>,
@@ -315,9 +315,9 @@ impl ReplySink {
     }
 
     /// Called when the connection was replaced. If the request may create keys, gives up the request and returns
-    /// `Some`; the sink still accepts a late answer. If the `Some` contains a waker, the caller must wake it.
+    /// `Some`: a late answer may still arrive. If the `Some` contains a waker, the caller must wake it.
     ///
-    /// If the request creates no keys, only returns `None`; the caller must make the request fail.
+    /// If the request creates no keys, returns `None`, and the caller must make the request fail.
     pub(crate) fn give_up(&self) -> Option<Option<Waker>> {
         let mut in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get_mut(self.entry).filter(|entry| entry.request.creates());
@@ -349,7 +349,6 @@ impl ReplySink {
         }
     }
 
-    /// The time limit for the answer.
     pub(crate) fn patience(&self) -> Duration {
         self.in_flight.patience
     }
@@ -392,8 +391,8 @@ impl ReplySink {
         Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
     }
 
-    /// Sends the request alone. If the fan-out does not wait for the answer any more, returns the command to send, or
-    /// nothing for a request that creates keys: the UNDO of that request may have been sent already.
+    /// Sends the request alone after its batch did not run it. If the fan-out does not wait for the answer any more,
+    /// returns the command to send, or `None` if the request creates keys, because its UNDO may have been sent already.
     pub(crate) fn send_alone(
         self,
         request: &Arc<Request>,
@@ -475,7 +474,7 @@ impl Drop for ReplySink {
 impl Receive for ReplySink {
     type Request = Batchable;
 
-    /// Processes the server's reply.
+    /// Delivers the server's reply, or passes an error to the connection, which may send the request again.
     fn receive(self, reply: RawReply) {
         match reply.and_then(Value::extract_error) {
             Ok(value) => {
@@ -500,8 +499,8 @@ impl Receive for ReplySink {
             Err(error) => return answer_all(batch, &|sink| sink.receive(Err(error.clone()))),
             Ok(Value::ServerError(error)) => {
                 let error = RedisError::from(error);
-                // The restart guard must learn of such an error. The server would refuse each request with the same
-                // error.
+                // The server's memory is being replaced, so the server would refuse each request. Answer all requests
+                // with this error, so that the restart guard learns of it.
                 if implies_new_memory(failure(&error, true).outcome) {
                     return answer_all(batch, &|sink| sink.receive(Err(error.clone())));
                 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) enum LinkState<N> {
-    /// Not used yet.
+    /// The node was not used yet, so there is no connection.
     Idle,
     /// Connecting, and no attempt has failed so far: requests wait.
     Connecting,

@@ -60,7 +60,7 @@ use tokio_util::sync::CancellationToken;
 const CHECKS_PER_GUARD: u32 = 4;
 /// The shortest and the longest pause between two checks.
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// A request is sent as part of a batch only if so many round trips take less than the request's time limit.
+/// A request is sent as part of a batch only if this number of round trips takes less than the request's time limit.
 const ROUND_TRIPS: u32 = 4;
 /// The pause between attempts to connect grows from the first to the second value.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -77,8 +77,7 @@ pub(crate) struct Node {
     /// The longest lease that a restarted node may have forgotten; `None` if the restart guard is
     /// off.
     term: Option<Term>,
-    /// `None` if the restart guard is off, or if the node is a cluster: each server of a cluster
-    /// has a guard of its own.
+    /// The restart guard; `None` if it is off, or if the node is a cluster, whose servers have their own guards.
     guard: Option<Mutex<Guard>>,
     check_interval: Duration,
     counters: Arc<Counters>,
@@ -235,7 +234,7 @@ impl Node {
             return Ok(());
         }
         self.doubt_if_idle(&link);
-        // A batch may leave the request out. There must then be time to send the request alone.
+        // If a batch leaves the request out, there must still be time to send the request alone.
         let trip = cork::longest_wait() + link.latency();
         let may_batch = trip < sink.patience() / ROUND_TRIPS;
         link.connection.send(packed_request, may_batch, sink).inspect_err(ReplySink::mark_unsent)

@@ -216,7 +216,7 @@ async fn listen(
     subscribe(connection, channel).await.map_err(|error| failure(&error, false))
 }
 
-/// Subscribes a connection to a channel.
+/// Subscribes a connection to a channel, and waits for the server's answer.
 pub(crate) async fn subscribe(
     connection: &Connection<Nobody>,
     channel: &str,

@@ -11,8 +11,8 @@
 //! rules.
 //!
 //! Reading order: `mod.rs` (tasks and results), `executor.rs` and `drivers.rs` (which thread drives the runtime),
-//! `priority.rs`, `pipeline.rs` (buffering of requests to write), `cork.rs`, `deadline.rs`, `panics.rs`, `fork.rs`, then
-//! the small files: `clock.rs`, `timer.rs`, `random.rs`, `mutex.rs`, `sync.rs`, `threads.rs`.
+//! `priority.rs`, `pipeline.rs` (queued requests), `cork.rs`, `deadline.rs`, `panics.rs`, `fork.rs`, then the small
+//! files: `clock.rs`, `timer.rs`, `random.rs`, `mutex.rs`, `sync.rs`, `threads.rs`.
 
 pub(crate) mod clock;
 pub(crate) mod cork;

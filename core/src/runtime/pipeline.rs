@@ -91,7 +91,7 @@ pub(crate) struct PipelineState<C: Pipelined> {
 
 type StateGuard<'a, C> = MutexGuard<'a, PipelineState<C>>;
 
-/// If so many requests wait on one connection, they are written even if their thread is corked. The server can then
+/// If this many requests wait on one connection, they are written even if their thread is corked. The server can then
 /// begin while the thread queues further requests.
 const ENOUGH: usize = 32;
 
@@ -100,7 +100,7 @@ thread_local! {
     static HELD_BACK: RefCell<Option<Vec<Arc<dyn Flush>>>> = RefCell::new(None);
 }
 
-/// A connection, without its type.
+/// A connection of any type whose queued requests can be written.
 pub(crate) trait Flush: Send + Sync {
     /// Writes the queued requests.
     fn flush(self: Arc<Self>);

@@ -65,7 +65,6 @@ async fn sleep_on(machine: &dyn machine::Machine, duration: Duration) {
     }
 }
 
-/// Whether timers follow the clock.
 static FOLLOWS_CLOCK: AtomicBool = AtomicBool::new(false);
 
 static FOLLOWERS: PerProcess<Followers> = PerProcess::new();

@@ -51,7 +51,7 @@ struct RecordBuffer {
     is_awake: bool,
 }
 
-/// One event.
+/// One event, as a language binding receives it.
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Record {
@@ -70,7 +70,7 @@ pub struct Record {
     pub fields: Vec<(&'static str, Detail)>,
 }
 
-/// The value of a field.
+/// The value of a field of an event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -184,7 +184,6 @@ fn update_levels() {
     }
 }
 
-/// The listeners of this process.
 fn listeners() -> Vec<Arc<Listener>> {
     let listeners = LISTENERS.get().map(|listeners| lock(listeners).clone());
     listeners.unwrap_or_default().iter().filter_map(Weak::upgrade).collect()

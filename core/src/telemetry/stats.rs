@@ -50,8 +50,7 @@ pub struct Stats {
     pub extension_failures: u64,
     /// Leases that are currently held.
     pub held: u64,
-    /// The number of acquires in the local wait queues: those that wait for other holders or waiters, and those that will wait if
-    /// they lose their first round.
+    /// The acquires in progress that wait for other holders or waiters, or will wait if they lose their first round.
     pub waiting: u64,
     /// The latency of successful acquires.
     pub acquire_seconds: Histogram,

@@ -92,7 +92,7 @@ impl Receive for Nobody {
     }
 }
 
-/// The recipient of one answer.
+/// The recipient of the answer to one command.
 enum Destination<R: Receive> {
     Request(R),
     Batch(BatchOf<R>),
@@ -100,7 +100,7 @@ enum Destination<R: Receive> {
     Nobody,
 }
 
-/// An answer that is awaited.
+/// An answer that is awaited: its recipient and its largest size.
 struct Expected<R: Receive> {
     recipient: Destination<R>,
     /// How large the answer may be. Kept here, because the recipient may have given up before the answer
@@ -151,7 +151,7 @@ struct Shared<R: Receive> {
     pipeline: Pipeline<Self>,
     /// How often answers have arrived; answers that arrive together count once.
     received: AtomicU64,
-    /// `None` if the connection is encrypted; a task then owns the socket.
+    /// The socket; `None` if the connection is encrypted, because a task then owns the socket.
     socket: Option<Plain>,
     /// Called with each push message of the server, such as a notification.
     on_push: OnceLock<OnPush>,
@@ -165,7 +165,7 @@ struct Shared<R: Receive> {
     unencrypted: Notify,
 }
 
-/// The end of a connection.
+/// Why a connection has ended.
 struct End {
     error: RedisError,
     /// The error that the server sent without a request, for example because it has too many clients. This

@@ -22,7 +22,7 @@ pub(super) struct Frame {
     /// The number of values that the reply has announced so far.
     values: u64,
     is_whole: bool,
-    /// `None` until the reply exceeds [`USUAL`].
+    /// The limit of this reply, which is looked up when the reply exceeds [`USUAL`]; `None` before that.
     limit: Option<Limit>,
 }
 

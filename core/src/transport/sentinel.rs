@@ -57,10 +57,10 @@ fn majority(sentinels: usize) -> usize {
 /// Elects the master from the sentinels' reports. `reports` has one entry per sentinel, in the
 /// order of the URL. Returns `None` if no majority has answered: a minority may be out of date.
 ///
-/// If a majority of the sentinels knows of a failover, every majority includes a sentinel that knows of this
-/// failover. So all reports except those with the highest epoch are ignored. In the remaining reports, the
-/// server that is named most often wins. In a tie, `current` wins if it is among the tied servers; otherwise,
-/// the server that is named first in the list wins.
+/// If a majority of the sentinels knows of a failover, every majority includes a sentinel that knows of this failover.
+/// So all reports except those with the highest epoch are ignored. In the remaining reports, the server that is named
+/// most often wins. In a tie, `current` wins if it is among the tied servers; otherwise, the server that is named first
+/// in `reports` wins.
 fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<Elected> {
     let majority = majority(reports.len());
     let received = || reports.iter().flatten();

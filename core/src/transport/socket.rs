@@ -63,7 +63,7 @@ impl Plain {
 pub(crate) struct Socket {
     pub(crate) read: ReadHalf,
     pub(crate) write: WriteHalf,
-    /// `None` if there was only one address.
+    /// Records whether the chosen address works; `None` if the host has only one address.
     pub(crate) attempt: Option<Attempt>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) const NONSENSE: &str = "the answer makes no sense";
 pub(crate) const NAMED: &str = "; not the URL, but the cluster or the sentinels name this address: see that this client \
                                 can reach it, or let them announce another one (cluster-announce-ip, replica-announce-ip)";
 
-/// Why a request has no reply.
+/// Why a request has no usable reply: its connection failed, or the node answered with an error.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) outcome: NodeOutcome,
@@ -128,7 +128,7 @@ impl Failure {
     }
 }
 
-/// Whether this outcome implies that the node's memory is being replaced.
+/// Whether this outcome implies that the node's memory is being replaced: the server loads its data, or is a replica.
 pub(crate) fn implies_new_memory(outcome: NodeOutcome) -> bool {
     use NodeOutcome::{Loading, Masterdown, Readonly};
     matches!(outcome, Loading | Readonly | Masterdown)
@@ -149,7 +149,7 @@ pub(crate) fn vote(answered: &Answered) -> Vote {
     }
 }
 
-/// Converts an answer to EXTEND or RELEASE for one lock to the type of the protocol.
+/// Converts a node's answer to EXTEND or RELEASE for one lock to the protocol's [`Answer`].
 pub(crate) fn answer(answered: &Answered) -> Answer {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => reply.answer().uncounted(),

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 /// For ACQUIRE and RELEASE of one lock: the largest number of arguments without the keys, and the largest total size of
-/// these arguments in bytes. A command reserves so much room; larger commands allocate again.
+/// these arguments in bytes. Each command reserves this much room; larger commands allocate again.
 const MAX_ARGUMENTS: usize = 8;
 const ARGUMENT_BYTES: usize = 160 + MAX_TOKEN;
 
@@ -177,8 +177,8 @@ impl Request {
     }
 }
 
-/// Chooses one of three scripts: `permits` if the subject is permits, `shared` if at least one of its locks is shared,
-/// and `locks` if all its locks are exclusive.
+/// Chooses one of three scripts: `permits` if the subject consists of permits, `shared` if at least one of its locks is
+/// shared, and `locks` if all its locks are exclusive.
 fn by_mode(subject: &Subject, [locks, shared, permits]: [&'static Script; 3]) -> &'static Script {
     match subject.permit() {
         Some(_) => permits,
@@ -205,7 +205,7 @@ fn pattern(prefix: &str) -> String {
     pattern + "*"
 }
 
-/// Returns the argument about the queue: see `scripts/queue.lua`.
+/// Returns the one argument that contains all values about the queue; `scripts/queue.lua` describes them.
 fn queue_argument(subject: &Subject, ticket: Option<Ticket>, turns: Turns) -> String {
     let (call, memory) = (microseconds(turns.call), milliseconds(turns.memory));
     let Some(waiter) = &subject.waiter else { return format!("{call} {memory}") };

@@ -33,7 +33,7 @@ pub(crate) struct Keys {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum KeyMode {
     Exclusive,
-    /// For any number of readers.
+    /// Any number of readers hold the resource together.
     Shared {
         readers: String,
     },

@@ -1,4 +1,4 @@
-//! Parses a server's replies.
+//! Parses a server's replies to the commands that `commands.rs` makes.
 
 use crate::config::permits::MAX_PERMITS;
 use crate::wire::reply::{
@@ -107,7 +107,7 @@ fn cut_token(value: &[u8]) -> Option<Option<Token>> {
     (value.len() <= MAX_TOKEN + 1).then(|| stored_token(value))
 }
 
-/// Parses a fence.
+/// Parses a fence; `None` if the number is out of range.
 fn stamp(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| (1..FENCE_LIMIT).contains(number))
 }
@@ -131,7 +131,7 @@ fn unless_unknown(number: i64) -> Option<Option<u64>> {
     (number >= -1).then(|| u64::try_from(number).ok())
 }
 
-/// Parses the number of a slot.
+/// Parses the number of a slot; `None` if the number is out of range.
 fn slot(value: &Value) -> Option<u32> {
     match value {
         Value::Int(slot) => u32::try_from(*slot).ok().filter(|slot| *slot < MAX_PERMITS),

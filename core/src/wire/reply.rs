@@ -88,8 +88,8 @@ pub(crate) struct HeldPermit {
 /// Why a node refused TRANSFER.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
-    /// The value that a lock key has in place of the giver's token; `Nobody` if a lock key is missing, or the share that
-    /// is to be upgraded.
+    /// The value of a lock key in place of the giver's token; `Nobody` if a lock key or the share to upgrade is
+    /// missing.
     pub(crate) holder: Holder,
     /// The time until the key with the other token expires; `None` if this key never expires, or if `holder` is
     /// `Nobody`.
@@ -153,7 +153,7 @@ impl Reply {
         }
     }
 
-    /// Converts a reply about one lock to the type of the protocol.
+    /// Converts a reply to EXTEND or RELEASE for one lock to the protocol's [`Answer`].
     pub(crate) fn answer(&self) -> Answer {
         match self {
             Self::Yes => Answer::Yes,

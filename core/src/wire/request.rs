@@ -159,7 +159,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Creates a RELEASE or UNDO for a round whose waiter does not wait any more.
+    /// Creates a RELEASE or UNDO for a round without a waiter, or whose waiter has stopped waiting.
     pub(crate) fn release(subject: &Arc<Subject>, turns: Turns) -> Self {
         Self::release_queued(subject, None, turns)
     }

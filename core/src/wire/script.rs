@@ -32,7 +32,7 @@ pub(super) enum Key {
     Readers,
     /// The key of the readers if the resource is to be locked in shared mode or by an upgrade; else the lock key.
     FormerReaders,
-    /// The key of the readers, whatever the mode.
+    /// The key of the readers, in every mode.
     AnyReaders,
     /// For a permit, its index; for a lock, the same as `Readers`.
     Companion,
@@ -112,8 +112,8 @@ const PARTS: [(&str, &str); 8] = [
 
 impl Script {
     /// Creates a script from its source. Inserts the constants, and replaces each marker, such as `--- fence.lua`, with
-    /// that file of [`PARTS`]. In each script, the markers of parts that define functions must come after the fast
-    /// path, because defining a function costs time on every call.
+    /// that file of [`PARTS`]. In each script, the markers of parts that define functions must come after the fast path
+    /// (the code for the most frequent case), because defining a function costs time on every call.
     ///
     /// Removes comments and indentation to make the script shorter. The length matters because a connection loads the
     /// scripts together with the login. Until a client has logged in, a server accepts no argument of more than 16 KiB.
@@ -157,7 +157,6 @@ pub(crate) fn sources() -> impl Iterator<Item = &'static str> {
     ALL.iter().filter(|script| script.is_preloaded).map(|script| &*script.source)
 }
 
-/// The sources of all scripts.
 #[cfg(test)]
 pub(crate) fn all() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|script| &*script.source)

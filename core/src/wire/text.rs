@@ -15,7 +15,7 @@ const CHECKSUM: usize = 8;
 
 static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
-/// The kinds of texts.
+/// The kinds of lease texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextKind {
     /// A text from `quorlock acquire`: any number of processes can share the lease.

@@ -19,9 +19,9 @@ const SHOWN: usize = 8;
 /// The length of the longest token of quorlock, in bytes.
 pub(crate) const MAX_TOKEN: usize = DIGITS + 1 + MAX_HOLDER;
 
-/// The value of the lock key while readers hold the resource. This value is not a token, so other programs and earlier
-/// versions of quorlock see a lock with an unknown holder. No other program may store this value, because readers would
-/// then join that program's lock.
+/// The value of the lock key while readers hold the resource. This value is not a token, so a program that does not
+/// know it sees a lock with an unknown holder. No other program may store this value, because readers would then join
+/// that program's lock.
 pub(crate) const MARKER: &str = "quorlock:shared";
 
 /// The value of a lock key. Its `Debug` text hides the secret part.

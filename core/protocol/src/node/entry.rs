@@ -316,7 +316,7 @@ fn grant<T: LockValue>(
     for (entry, mode) in entries {
         entry.counter.set(fence, ttl, time.wall);
         // If an upgrade fails, the shared lease goes on, and relies on the time that the node has promised. So an
-        // upgrade never shortens the life of a lock. This is also true for the resources that the lease holds exclusively.
+        // upgrade never shortens the life of a lock, not even for resources that the lease already holds exclusively.
         let promised = entry.expires_in(time.now).filter(|_| is_upgrade);
         let ttl = promised.unwrap_or_default().max(ttl);
         entry.take(time.now, tokens, ttl, *mode);

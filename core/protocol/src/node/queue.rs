@@ -330,7 +330,7 @@ pub fn name(channel: &str, number: u64) -> Arc<str> {
 }
 
 /// Returns the name of a waiter in the queue of a resource that it wants to read. In this name, the waiter's number
-/// begins with 0. Clients of earlier versions do not know readers, but can notify a waiter with such a name.
+/// begins with 0. A client that does not know readers can still notify a waiter with such a name.
 pub fn reader_name(waiter: &str) -> Arc<str> {
     match parts(waiter) {
         Some((channel, number)) => format!("{channel}#0{number}").into(),

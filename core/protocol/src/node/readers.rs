@@ -6,11 +6,11 @@ use std::time::Duration;
 /// How a resource is locked, or is to be locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockMode {
-    /// By one token.
+    /// One token holds the resource.
     Exclusive,
-    /// By any number of tokens.
+    /// Any number of tokens hold the resource together; their holders are its readers.
     Shared,
-    /// By one token that takes the place of the only reader: the mode of an upgraded lease.
+    /// One token holds the resource, in place of the token of its only reader: the mode of an upgraded lease.
     Upgraded,
 }
 

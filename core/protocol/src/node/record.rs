@@ -19,7 +19,7 @@ use std::time::Duration;
 pub struct LockRecord<T> {
     /// The lock and its fence counter.
     pub entry: Entry<T>,
-    /// The waiters.
+    /// The waiters for the resource.
     pub queue: Queue,
 }
 

@@ -8,7 +8,7 @@ use crate::wire::answer::Answered;
 use crate::wire::reply::{Elsewhere, Holder, Reply};
 use quorlock_protocol::{AdoptionTally, NotGiven, Quorum, Untransferable};
 
-/// The state of an adoption.
+/// The lease that an acquire tries to adopt, and what its rounds have shown about the lease.
 pub(super) struct AdoptionState {
     pub(super) giver: Giver,
     protocol: AdoptionTally<Holder>,
@@ -31,7 +31,7 @@ impl AdoptionState {
     }
 }
 
-/// Returns what a node has instead of the giver's token; `None` if the node did not refuse TRANSFER for this reason.
+/// Returns what a node that refused TRANSFER stores instead of the giver's token; `None` for any other answer.
 pub(super) fn not_given(answered: &Answered) -> Option<NotGiven<Holder>> {
     let Ok(Reply::NotTransferred(Elsewhere { holder, .. })) = answered else { return None };
     Some(match holder {

@@ -44,9 +44,9 @@ impl Acquire {
             match end {
                 Some(end) => {
                     sleep(end.since(clock::now())).await;
-                    // A report that is older than `retry_delay` may name a holder that has released the lock since, or
-                    // miss a recent outage. Count from now, not from `end`: the timer fires late if the machine was
-                    // suspended.
+                    // Do not use a report of a lost round that is older than `retry_delay`: it may name a holder that
+                    // has released the lock since, or miss a recent outage. Count back from now, not from `end`: the
+                    // timer fires late if the machine was suspended.
                     clock::now().minus(retry_delay).max(self.arrived)
                 }
                 None => std::future::pending().await,
@@ -80,7 +80,7 @@ impl Acquire {
             return;
         }
         let Some(owner) = self.owner else { return };
-        // Looking once is enough: while the owner waits here, it acquires no other lease.
+        // One check is enough: while the owner waits here, it acquires no other lease.
         if let Some(held) = self.renewer.find(&self.keys, |held| held.is_shared_in_block_of(owner))
         {
             self.mistake = Some(Error::config(format!(
@@ -137,7 +137,8 @@ impl Acquire {
         may_try
     }
 
-    /// Returns the waiter's entry for the nodes' queues: see [`Place::queue_entry`].
+    /// Returns the waiter's entry for the nodes' queues; `None` if the waiter cannot queue yet. For permits, the name
+    /// in the entry says how many permits the waiter wants.
     pub(super) fn queue_entry(&mut self) -> Option<QueueEntry> {
         let entry = self.place.as_mut().and_then(Place::queue_entry)?;
         let Some(permits) = &self.permits else { return Some(entry) };
@@ -235,8 +236,8 @@ impl Acquire {
         }
     }
 
-    /// Joins, in the background, the queue of each subscribed node where the waiter might not be in the queue yet. If
-    /// the resource is free on such a node, the node notifies the waiter at once.
+    /// Joins, in the background, the queue of each node that can notify this client but perhaps has not queued the
+    /// waiter yet. If the resource is free on such a node, the node notifies the waiter at once.
     fn join_queues(&mut self) {
         let Some(entry) = self.queue_entry() else { return };
         let QueueEntry { waiter, ticket, nodes, alive, sender, .. } = entry;

@@ -28,8 +28,8 @@ pub(crate) struct AcquireTrace {
 }
 
 impl AcquireTrace {
-    /// Counts an attempt and opens its span. Must run in the caller's context, because the current span becomes the
-    /// parent of the new span.
+    /// Counts the acquire as an attempt and opens its tracing span. Must run in the caller's context, because the
+    /// caller's current span becomes the parent.
     pub(crate) fn begin(
         driver: &Arc<Driver>,
         resources: &Resources,

@@ -24,7 +24,7 @@ pub(crate) struct ExtensionBatch {
     items: Vec<PendingExtension>,
     fan_out: FanOut,
     answers: Vec<Option<Answered>>,
-    /// For each item, whether it is decided.
+    /// For each item, whether the result of its extension is known.
     is_decided: Vec<bool>,
     decided: Vec<(usize, Arc<HeldLease>, Extended)>,
     /// Whether any node has answered that it lacks a key.
@@ -112,7 +112,7 @@ impl ExtensionBatch {
         }
     }
 
-    /// Returns the items decided since the last call: position, lease and decision.
+    /// Returns the items whose results became known since the last call: position, lease and result.
     pub(crate) fn take_decided(&mut self) -> Vec<(usize, Arc<HeldLease>, Extended)> {
         std::mem::take(&mut self.decided)
     }
@@ -141,7 +141,7 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
                 None if !lease.is_valid(sent) => {
                     return answer_caller(&mut caller, Err(lease.lost_error()));
                 }
-                // An upgrade has begun after the wait, so wait again.
+                // An upgrade of the lease has begun after the wait, so wait for its end again.
                 None => {}
             }
         };

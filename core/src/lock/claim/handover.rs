@@ -35,7 +35,7 @@ pub(crate) struct Leased {
     pub(crate) permits: Option<(u32, Vec<u32>)>,
 }
 
-/// The contents of a text. The order of the nodes does not matter: each client may list the nodes in its own order.
+/// The contents of the text of a detached lease. Each client may list the nodes in its own order.
 #[derive(Serialize, Deserialize)]
 struct Contents {
     resources: Vec<String>,

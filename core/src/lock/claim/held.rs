@@ -46,13 +46,12 @@ pub(crate) struct Grant {
     pub(crate) sent: Moment,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) auto_extend: bool,
-    /// The lease is renewed only while its last heartbeat is younger than this. `None`: whatever the heartbeats.
+    /// The lease is renewed only while its last heartbeat is younger than this time; `None` if it needs no heartbeats.
     pub(crate) heartbeat_timeout: Option<Duration>,
     /// How long the nodes keep the keys after a release, unless the release says otherwise.
     pub(crate) keep: Option<Duration>,
     /// The thread or task that called the acquire, if known.
     pub(crate) owner: Option<Owner>,
-    /// What has become of the lease, for tasks that outlive the [`HeldLease`].
     pub(crate) fate: Fate,
 }
 
@@ -64,12 +63,12 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    /// Whether nobody can use the lease any more.
+    /// Whether the lease was released, upgraded or deleted, so that nobody can use it.
     pub(crate) fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
     }
 
-    /// Whether another process may have the lease, too.
+    /// Whether another process may have the lease, too, because it was passed on or resumed.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.is_elsewhere.load(Ordering::Acquire)
     }
@@ -126,14 +125,14 @@ impl Grant {
 }
 
 impl LeaseState {
-    /// Returns when the renewer must handle the lease next: to extend the lease, to warn that there was no heartbeat or,
-    /// at the validity end, to report the loss.
+    /// Returns when the renewer must handle the lease next: to extend it, to warn that there was no heartbeat or, at
+    /// the validity end, to report the loss.
     pub(crate) fn wake(&self) -> Moment {
         let warning = self.upkeep.and_then(|upkeep| upkeep.warning_due());
         [self.renewal_due(), warning].into_iter().flatten().fold(self.claim.lease().end(), Ord::min)
     }
 
-    /// Returns when to extend the lease; `None` if this is not to be done before the validity end.
+    /// Returns when to extend the lease; `None` if no extension is due before the validity end.
     fn renewal_due(&self) -> Option<Moment> {
         let may_begin = self.renewal_sent.is_none() && !self.claim.lease().is_upgrading();
         self.upkeep.filter(|_| may_begin)?.due(self.claim.lease())
@@ -144,7 +143,7 @@ impl LeaseState {
         self.upkeep.as_mut().is_some_and(|upkeep| upkeep.beat(now))
     }
 
-    /// See [`Upkeep::reason`].
+    /// Returns `NoHeartbeat` if the lease expired because missing heartbeats stopped its renewal, else `ended`.
     fn reason(&self, ended: Ended) -> Ended {
         self.upkeep.map_or(ended, |upkeep| upkeep.reason(ended))
     }
@@ -244,7 +243,7 @@ impl HeldLease {
         }
     }
 
-    /// Waits until the state of the lease meets a condition, but at most `node_timeout`.
+    /// Waits until the state of the lease meets a condition, but for at most `node_timeout`.
     pub(crate) async fn wait_a_moment_until(&self, is_met: impl Fn(&LeaseState) -> bool) {
         let _ = timeout(self.node_timeout(), self.wait_until(is_met)).await;
     }
@@ -270,7 +269,7 @@ impl HeldLease {
         Arc::clone(self.state().claim.subject())
     }
 
-    /// The modes of the resources.
+    /// Returns the modes of the resources: all shared after a downgrade, and otherwise those of the acquire.
     pub(crate) fn modes(&self) -> Modes {
         let all_shared = self.subject().keys.iter().all(Keys::is_shared);
         if all_shared { Modes::All(Mode::Shared) } else { self.grant.modes.clone() }
@@ -328,7 +327,7 @@ impl HeldLease {
         self.state().claim.gone_by()
     }
 
-    /// Whether nobody can use the lease any more.
+    /// Whether the lease was released, upgraded or deleted, so that nobody can use it.
     pub(crate) fn is_deleted(&self) -> bool {
         self.state().claim.is_deleted()
     }
@@ -370,10 +369,10 @@ impl HeldLease {
         }
     }
 
-    /// See [`Lease::enter_block`](crate::Lease::enter_block).
+    /// Records that the lease is released at the end of a block of `owner`. `None` means the owner that acquired it.
     pub(crate) fn enter_block(&self, owner: Option<Owner>) {
         if let Some(owner) = owner.or(self.grant.owner) {
-            // A lease belongs to one block only, so the first owner counts.
+            // A lease belongs to one block only, so later calls change nothing.
             self.state().block.get_or_insert_with(|| Box::new(owner));
         }
     }
@@ -465,7 +464,7 @@ impl HeldLease {
     }
 }
 
-/// See [`Error::reason`].
+/// Returns the text of [`Error::reason`] for a lease that ended in this way.
 fn reason(ended: Ended) -> &'static str {
     match ended {
         Ended::Expired => "expired",

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 pub(crate) struct RunningRelease {
     pub(crate) held: Arc<HeldLease>,
     pub(crate) release: Release,
-    /// `None` after the caller has been answered.
+    /// Gets the result; `None` after the caller has been answered.
     pub(crate) caller: Option<oneshot::Sender<bool>>,
 }
 

@@ -27,7 +27,6 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The settings of a round.
 pub(crate) struct RoundOptions<'a> {
     pub(crate) keys: &'a Arc<[Keys]>,
     /// The lease that the round takes over with TRANSFER; `None` for a round that sends ACQUIRE.
@@ -132,7 +131,7 @@ impl RunningRound {
         Ok(running)
     }
 
-    /// Records a refusal for each node that may not vote on the adoption.
+    /// Records a refusal for each node that must not vote on the adoption.
     fn leave_out(&mut self, giver: &Giver) {
         for node in self.driver.quorum.all().without(giver.voters).iter() {
             let failure = Failure::unreachable(
@@ -225,8 +224,7 @@ impl RunningRound {
         }
     }
 
-    /// Cancels the requests that still wait for a connection. Otherwise, later requests to the same nodes would wait
-    /// behind these requests, even while nothing polls the round.
+    /// Cancels the requests that still wait for a connection, so that later requests need not wait behind them.
     pub(crate) fn cancel_unsent(&mut self) {
         self.votes.cancel_unsent();
     }
@@ -449,7 +447,7 @@ fn pass_on_offer(cleanup: &Cleanup, node: usize, answered: &Answered) {
         && !refusal.permits.slots.is_empty()
     {
         let slots = refusal.permits.slots.clone();
-        // Fails if the acquire has ended.
+        // Sending fails if the acquire has ended.
         let _ = entry.sender.try_send(Notification::Offered { node, slots });
     }
 }

@@ -83,7 +83,7 @@ impl SemaphoreSlots {
 /// value gives the slots back.
 pub(crate) struct Reserved {
     semaphore: Arc<SemaphoreSlots>,
-    /// Empty after the slots were given back.
+    /// The slots; empty after they were given back.
     slots: Mutex<Vec<u32>>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct PermitChoice {
     hints: Vec<u32>,
     /// The slots that nodes have offered since the last round: for each node, its last offer.
     offers: BTreeMap<usize, Vec<u32>>,
-    /// The slots of the last round.
+    /// The slots that the last round tried.
     reserved: Option<Reserved>,
     /// How many consecutive rounds were lost although nodes offered slots.
     at_once: u32,
@@ -143,12 +143,10 @@ impl PermitChoice {
         }
     }
 
-    /// The number of permits that the acquire wants.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// The limit of the semaphore.
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
@@ -170,7 +168,7 @@ impl PermitChoice {
         keys
     }
 
-    /// Whether other waiters of this client may try now, too.
+    /// Whether slots may be free for other waiters of this client, too.
     pub(crate) fn may_be_spare(&self) -> bool {
         self.semaphore.slots().may_be_spare(self.limit)
     }
@@ -220,8 +218,8 @@ impl PermitChoice {
         self.at_once <= AT_ONCE
     }
 
-    /// Records the slots that a node reported as free to this acquire in a refusal. Returns whether the offer counts as
-    /// a notification.
+    /// Records the slots that a node offered (reported as free) in a refusal. Returns whether the acquire may try
+    /// earlier because of the offer.
     pub(crate) fn offered(&mut self, node: usize, slots: &[u32]) -> bool {
         let counts = !slots.is_empty() && self.counts_offers();
         if counts {

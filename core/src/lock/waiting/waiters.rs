@@ -66,16 +66,16 @@ pub(crate) struct QueueEntry {
     pub(crate) ticket: Ticket,
     /// The nodes whose notifications reach this client.
     pub(crate) nodes: NodeSet,
-    /// Dead after the waiter has dropped its [`Place`].
+    /// A weak reference that is dead after the waiter has dropped its [`Place`].
     pub(crate) alive: Weak<()>,
-    /// Dead after the waiter has started another round or dropped its [`Place`].
+    /// A weak reference that is dead after the waiter has started another round or dropped its [`Place`].
     pub(crate) round: Weak<()>,
     /// Sends notifications to the waiter between two rounds.
     pub(crate) sender: mpsc::Sender<Notification>,
 }
 
 impl QueueEntry {
-    /// Whether the waiter does not wait any more.
+    /// Whether the waiter has stopped waiting.
     pub(crate) fn has_left(&self) -> bool {
         self.alive.strong_count() == 0
     }
@@ -98,7 +98,7 @@ pub(crate) struct Place {
     /// ticket, because the nodes' clocks do not run at the rate of this client's clock.
     ticket: Option<Ticket>,
     turn: oneshot::Receiver<Turn>,
-    /// `None` until the waiter registers with the subscriber.
+    /// Carries notifications to the waiter; `None` until the waiter registers with the subscriber.
     notifications: Option<NotificationChannel>,
     /// Keeps the subscriptions open; `None` until the waiter loses a round to contention.
     connections: Option<ConnectionsGuard>,
@@ -106,7 +106,6 @@ pub(crate) struct Place {
     /// Replaced at the start of each round, which makes [`QueueEntry::round`] of earlier rounds dead.
     round: Arc<()>,
     retry_now: Arc<Notify>,
-    /// Whether the queue had other waiters when this one joined.
     joined_behind_others: bool,
 }
 
@@ -161,7 +160,7 @@ impl Waiters {
         }
     }
 
-    /// Subscribes to a channel of the nodes: see [`Subscriber::subscribe`].
+    /// Subscribes to a channel on all nodes, including nodes that are connected later.
     pub(crate) fn subscribe(&self, channel: &str) -> Topic {
         self.subscriber.subscribe(channel)
     }
@@ -229,7 +228,7 @@ impl Place {
         local_queue.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
     }
 
-    /// Leaves the queue with a lease. If the lease is shared, also gives all waiters behind this one their turn.
+    /// Leaves the queue after the acquire has won. If the lease is shared, also gives the waiters behind it their turn.
     pub(crate) fn win(self) {
         if self.keys.iter().all(Keys::is_shared) {
             self.waiters.local_queue().each(&self.keys, |waiter| waiter.give_turn(Turn::First));

@@ -95,7 +95,7 @@ local function writer_waits(queue, ticket)
   return false
 end
 
--- Notifies the readers that wait behind `first`, up to the first writer. `first` has just been notified.
+-- Notifies the readers behind `first`, which has just been notified, up to the first writer.
 local function notify_readers(lock, queue, first, is_new)
   local all = redis.pcall('ZRANGE', queue, 0, -1, 'WITHSCORES')
   for i = 1, #all, 2 do

@@ -5,11 +5,11 @@
 --   {2, 0}                        the token already holds a resource
 --   {0, expires_in, time, token}  refused
 --
--- `time` is the node's clock in microseconds. If a lock key is missing, or the share that is to be upgraded, `expires_in`
--- is -2. Otherwise, a lock key has another value than the giver's token: `expires_in` is the time until this key
--- expires, in milliseconds (-1: never), and `token` is the value, cut to one byte more than the length of the longest
--- token ('' if the value is not a string). If another resource has another token, `token` is not MARKER: readers that
--- hold a resource without the giver may include another adopter, but MARKER does not say which.
+-- `time` is the node's clock in microseconds. If a lock key or the share to upgrade is missing, `expires_in` is -2.
+-- Otherwise, a lock key has another value than the giver's token: `expires_in` is the time until this key expires, in
+-- milliseconds (-1: never), and `token` is the value, cut to one byte more than the length of the longest token ('' if
+-- the value is not a string). If several lock keys have other values, `token` is not MARKER if possible: MARKER does
+-- not say which readers hold the resource.
 --
 -- KEYS: for each resource the lock key, the fence key, the queue, and the readers; for a permit the index
 -- instead of the readers (see readers.lua).

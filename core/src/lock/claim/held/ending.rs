@@ -105,7 +105,7 @@ impl HeldLease {
         true
     }
 
-    /// Gives the lease up, so that another process can resume it. Returns the nodes that count for the lease.
+    /// Gives the lease up, so that another process can resume it. Returns the nodes that count towards its majority.
     pub(crate) fn pass_on(&self) -> Result<NodeSet, Error> {
         let now = clock::now();
         let mut state = self.state();
@@ -119,7 +119,7 @@ impl HeldLease {
         Ok(sound)
     }
 
-    /// Stops renewing the lease.
+    /// Stops renewing the lease, and counts it as ended in the statistics.
     fn stop(&self, state: &mut LeaseState, now: Moment) {
         state.upkeep = None;
         state.is_dropped = true;
@@ -201,7 +201,7 @@ impl HeldLease {
     /// Ends the lease for its holder, and returns the text with which another client can adopt the lease within the
     /// time `within`. Until [`HeldLease::take_text`] is called, nobody has the text.
     ///
-    /// From now on, keys of the lease can be set only on nodes that have not answered an earlier request. The text names
+    /// From now on, the lease's keys can be set only on nodes that have not answered an earlier request. The text names
     /// these nodes.
     pub(crate) fn detach(&self, within: Duration) -> Result<String, Error> {
         let Grant { resources, subject, fence, .. } = &*self.grant;
@@ -213,8 +213,7 @@ impl HeldLease {
             let commands = detached
                 .map_err(|obstacle| self.obstacle_error(&state, now, HANDED_OVER, obstacle))?;
             state.has_untaken_text = true;
-            // The lease may be valid for longer than `within`. After a lost adoption, GIVE BACK must not shorten that
-            // time.
+            // If the lease is valid for longer than `within`, use the longer time: GIVE BACK must not shorten it.
             let within = within.max(state.claim.lease().end().since(now));
             (silent, within, commands)
         };

@@ -25,7 +25,7 @@ pub(crate) enum RenewalStep {
     Ended,
     /// Nothing is due now.
     Wait,
-    /// Begin a renewal. Unless the renewal sets another time, the next step is due at this moment: the validity end.
+    /// Begin a renewal. The moment is the validity end: the next step is due then, unless it is scheduled earlier.
     Renew(Moment),
 }
 
@@ -76,7 +76,7 @@ impl HeldLease {
     /// Begins an automatic extension; `None` if the lease has ended or is being upgraded, or if no extension is due
     /// now.
     pub(crate) fn begin_renewal(self: &Arc<Self>, now: Moment) -> Option<PendingExtension> {
-        // The renewer may begin a renewal some time after `renewal_step`, because it sends batches.
+        // Check again: the renewer sends batches one after another, so the check in `renewal_step` may be out of date.
         self.check_heartbeat(now);
         let mut state = self.state();
         let is_due = state.renewal_due().is_some_and(|due| due <= now);
@@ -96,7 +96,7 @@ impl HeldLease {
         Some(PendingExtension { lease: Arc::clone(self), extension })
     }
 
-    /// Ends an automatic extension. Returns whether the renewer must handle the lease again: whether it is not lost.
+    /// Ends an automatic extension. Returns `false` if the lease is lost, so that the renewer need not handle it again.
     pub(crate) fn finish_renewal(&self, extended: Extended) -> bool {
         let mut state = self.state();
         let sent = state.renewal_sent.take();
@@ -124,8 +124,7 @@ impl HeldLease {
         extended
     }
 
-    /// Begins the repair of these nodes. Returns the ttl for HEAL; `None` if the lease has ended, or must not be
-    /// repaired.
+    /// Begins to repair the lease on these nodes. Returns the ttl for HEAL; `None` if the lease must not be repaired.
     pub(crate) fn begin_repair(&self, nodes: NodeSet) -> Option<Duration> {
         self.state().claim.heal(clock::now(), nodes)
     }
@@ -144,8 +143,8 @@ impl HeldLease {
         self.clean(commands);
     }
 
-    /// Reports a decided extension that was sent at `sent`. `failure_reports` contains each node's outcome, and is
-    /// empty if the extension was confirmed.
+    /// Reports the result of an extension that was sent at `sent`. `failure_reports` contains each node's outcome; it
+    /// is empty if the extension was confirmed.
     pub(crate) fn record_decision(
         &self,
         extended: Extended,

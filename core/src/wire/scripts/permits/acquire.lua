@@ -24,7 +24,7 @@ local queue, index, base, limit = KEYS[3], KEYS[4], ARGV[5], tonumber(ARGV[6])
 -- changed. If not, the key of the index may hold a value of another type. The script must not make such a key expire.
 local is_new, has_index = false, true
 
--- Marks a slot as taken in the index, if the index has the slot. Only `learn` adds slots.
+-- Marks a slot as taken in the index, if the index has the slot. Only `learn` (in permits.lua) adds slots.
 local function take(i)
   local changed = redis.pcall('ZADD', index, 'XX', 'CH', free_from(ttl), string.sub(KEYS[i], #base + 1))
   has_index = type(changed) == 'number'
