@@ -54,19 +54,19 @@ let budget = 100
 let counted = 0
 
 /**
- * Captures the stack of a call that starts an operation. If the operation fails later, its error
+ * Captures the stack above a function, in a call that starts an operation. If the operation fails later, its error
  * gets this stack, because the caller is no longer on the stack then. Returns undefined if the
  * budget is used up: capturing costs about a tenth of an acquire and release. The stack of the
  * error then shows only callers that await the promise, because V8 finds these itself.
  */
-function callSite() {
+function callSite(above = callSite) {
   const now = performance.now()
   budget = Math.min(100, budget + Math.max(0, now - counted))
   counted = now
   if (budget < 1) return undefined
   budget--
   const site = {}
-  Error.captureStackTrace(site, callSite)
+  Error.captureStackTrace(site, above)
   return site
 }
 
