@@ -4,6 +4,7 @@
 use super::failures::{Locked, begin, each, promised};
 use super::server::{Content, EPOCH, Keyspace};
 use crate::wire::request::Request;
+use crate::wire::token::MARKER;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,19 +14,24 @@ const LONG_PAUSE: Duration = Duration::from_secs(300);
 /// More than the number of times that a script reads the clock.
 const READINGS: u64 = 40;
 
-/// Returns when each lock key and each share expires, in milliseconds since the Unix epoch. The name of a share is the
-/// key of its set, a space, and the reader's token.
+/// Returns when each lock key expires, and when what each token holds expires: a lock key or a share. In milliseconds
+/// since the Unix epoch. The name of what a token holds is the lock key, a space, and the token: the same before and
+/// after a lease is downgraded.
 fn ends(stored: &Keyspace, now: u64) -> BTreeMap<String, u64> {
     let mut ends = BTreeMap::new();
     for (key, stored) in stored {
         match &stored.value {
-            Content::Text(_) if !key.ends_with(":fence") => {
-                let left = stored.expires_in.unwrap().as_millis() as u64;
-                ends.insert(key.clone(), now / 1_000 + left);
+            Content::Text(token) if !key.ends_with(":fence") => {
+                let end = now / 1_000 + stored.expires_in.unwrap().as_millis() as u64;
+                ends.insert(key.clone(), end);
+                if token != MARKER {
+                    ends.insert(format!("{key} {token}"), end);
+                }
             }
             Content::Sorted(shares) if key.ends_with(":shared") => {
+                let lock = key.trim_start_matches('{').trim_end_matches("}:shared");
                 let share =
-                    |(token, till): &(String, i64)| (format!("{key} {token}"), *till as u64);
+                    |(token, till): &(String, i64)| (format!("{lock} {token}"), *till as u64);
                 ends.extend(shares.iter().map(share));
             }
             _ => {}
