@@ -91,7 +91,7 @@ impl Adoption {
         self.lock.adopt(self.giver.clone(), owner)
     }
 
-    /// Returns the same adoption with the options of `lock`; `None` if the text is invalid, or if `lock` has other
+    /// Returns the same adoption, but with the options of `lock`; `None` if the text is invalid, or if `lock` has other
     /// resources than the detached lease.
     pub(crate) fn like(self, lock: &Lock) -> Option<Self> {
         let giver = self.giver.filter(|_| self.lock.resources() == lock.resources())?;

@@ -69,7 +69,7 @@ impl Election {
     }
 
     /// Waits, without a limit, until this candidate is elected, and returns the leader's lease. Dropping the returned
-    /// [`Pending`] ends the candidacy.
+    /// [`Pending`] cancels the wait.
     ///
     /// While too few nodes can vote, the candidate tries again. Only errors with [`ErrorCode::Config`] or
     /// [`ErrorCode::Closed`] end the wait.
@@ -163,7 +163,7 @@ impl Drop for Leading {
     }
 }
 
-/// One candidacy: the wait of a candidate until it is elected.
+/// The state of one call of [`Election::next`]: a candidate that waits until it is elected.
 struct Campaign {
     election: Election,
     driver: Arc<Driver>,

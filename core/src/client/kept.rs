@@ -1,5 +1,5 @@
-//! Leases that outlive the process that acquired them. They are for scripts: a script has no long-running process that
-//! could hold a lease.
+//! Leases that outlive the process that acquired them. Such leases are for scripts, which have no long-running process
+//! that could hold a lease.
 //!
 //! [`keep`] stops managing a lease and returns a text; [`resume`] turns the text into a lease in another process.
 //! Between the two calls, nothing renews or repairs the lease, so it expires after its ttl, unless a process resumes
@@ -157,8 +157,8 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let held = HeldLease::new(driver, grant, claim);
     let lease = Lease::new(renewer, held);
     if driver.closing.is_cancelled() {
-        // `Client::close` may have run before this lease was registered. Let the lease go without a release, so that
-        // another process can still resume the lease.
+        // `Client::close` may have run before this lease was added to the renewer. Give the lease up without releasing
+        // it, so that another process can still resume the lease.
         let _ = lease.pass_on();
         return Err(Error::closed().about(lease.resources()));
     }

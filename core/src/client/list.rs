@@ -98,7 +98,7 @@ async fn keys_at(
     loop {
         let request = Request::List { prefix: Arc::clone(prefix), cursor };
         match server.call(request, clock::now(), patience).await {
-            // SCAN may return a key more than once.
+            // SCAN may return a key more than once, so `found` is a set.
             Ok(Reply::Page { cursor: next, keys }) => {
                 found.extend(keys);
                 cursor = next;

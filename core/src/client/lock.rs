@@ -110,7 +110,7 @@ impl Lock {
         self.with_checked_modes()
     }
 
-    /// The slots of an adopted lease, in order; empty if the lease is not of a semaphore.
+    /// The slots of the lease to adopt, in order; empty if the lease has no permits.
     pub(crate) fn adopted_slots(&self) -> &[u32] {
         match &self.permits {
             Some(WantedPermits::Adopted { slots, .. }) => slots,

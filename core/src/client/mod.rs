@@ -1,12 +1,13 @@
-//! The public API: [`Client`], its builder, locks and status queries.
+//! The public API: [`Client`] and its builder, and the types for locks, semaphores, adoptions, elections and statuses.
 //!
-//! This module holds a client's configuration, and the client's driver and renewer in each process. It turns calls into
-//! operations of `lock`, `doctor` and `node`, and contains none of the lock's rules. Language bindings call this
-//! module. Inside the crate, only tests depend on it.
+//! This module owns a client's configuration, driver and renewer. A forked child process gets its own driver and
+//! renewer, because it must not use its parent's connections. The module turns calls into operations of `lock`,
+//! `doctor` and `node`, and contains none of the lock's rules. Language bindings call this module. Inside the crate,
+//! only tests depend on it.
 //!
 //! Reading order: `mod.rs`, `lock.rs`, `semaphore.rs`, `adoption.rs`, `setters.rs` (options), `setup.rs` (the
-//! configuration, and the driver and renewer of each process), `election.rs`, `watch.rs`, `status.rs`,
-//! `permits_status.rs`, `list.rs`, `kept.rs`, `test_nodes.rs` (for the tests that users write).
+//! configuration, the driver and the renewer), `election.rs`, `watch.rs`, `status.rs`, `permits_status.rs`, `list.rs`,
+//! `kept.rs`, `test_nodes.rs` (for the tests that users write).
 
 pub(crate) mod adoption;
 pub(crate) mod election;
@@ -74,7 +75,7 @@ pub struct Client {
     setup: Arc<Setup>,
 }
 
-/// Builds a [`Client`].
+/// Collects the nodes and the options of a [`Client`], and builds the client.
 #[must_use = "a builder does nothing until `build` is called"]
 #[derive(Clone, Default)]
 pub struct ClientBuilder {
@@ -436,15 +437,15 @@ impl Client {
         self.ask(async move { list(&setup, &prefix, limit).await })
     }
 
-    /// Releases the resource if it is still held by the holder that the status `seen` shows, and notifies the next
-    /// waiter. If another client has acquired the resource since, the call does not affect the new lease. Returns the
-    /// outcome at each node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the node had nothing to
-    /// delete.
+    /// Takes the resource away from the holder that the status `seen` shows: deletes the tokens in `seen`, each on the
+    /// node that reported the token, and notifies the next waiter. If another client has acquired the resource since,
+    /// the new lease has another token and is not affected. Returns the outcome at each node;
+    /// [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the node had nothing to delete.
     ///
     /// Use this method if the holder hangs, or if the holder has crashed and its ttl is long. A holder that is alive
-    /// notices the loss at its next extension, within about a third of its ttl. Until then, this holder and the next
-    /// holder may work at the same time. The call does not delete a key whose value is not text. If the status has
-    /// no token for a node, the call sends no request to the node, and the report repeats the node's outcome from the
+    /// notices the loss at its next extension, within about a third of its ttl. Until then, the old holder and the next
+    /// holder may work at the same time. The call does not delete a key whose value is not text. If the status has no
+    /// token for a node, the call sends no request to the node, and the report repeats the node's outcome from the
     /// status.
     pub fn force_release(&self, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
         status::release(&self.setup, seen)

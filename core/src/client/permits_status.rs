@@ -21,7 +21,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PermitHolder {
-    /// The number of the permit.
+    /// The number of the permit, from 0.
     pub slot: u32,
     /// The name that the holder has chosen for itself; `None` if the holder has no name.
     pub holder: Option<String>,
@@ -127,7 +127,7 @@ fn milliseconds(left: Duration) -> u64 {
     u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns what a node stores; `None` if the node did not answer, or if the answer does not count.
+/// Returns what a node stores about the semaphore; `None` if the node did not answer, or if the answer does not count.
 fn stored(answered: &Answered) -> Option<StoredPermits> {
     match answered {
         Ok(Reply::SeenPermits(stored)) => Some(stored.clone()),
@@ -135,7 +135,7 @@ fn stored(answered: &Answered) -> Option<StoredPermits> {
     }
 }
 
-/// Queries all nodes. If `checked` is an error, returns this error without a query.
+/// Queries the status of a semaphore on all nodes. If `checked` is an error, returns this error without a query.
 pub(crate) fn status(
     setup: &Arc<Setup>,
     resources: &[String],

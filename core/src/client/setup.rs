@@ -1,6 +1,6 @@
-//! The configuration of a client, and the client's renewer and driver in each process. A forked child shares the
-//! configuration with its parent. The child creates its own renewer and driver on first use, and so opens its own
-//! connections.
+//! The configuration of a client, and the client's renewer and driver. After a fork, the child process uses the same
+//! configuration, but must not use the connections or renew the leases of its parent. So the child creates its own
+//! renewer and driver on first use.
 
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
@@ -13,7 +13,7 @@ use quorlock_protocol::Quorum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The configuration of a client, and the client's renewer in each process. Forked children share the configuration.
+/// A client's configuration, and the client's renewer in the current process.
 pub(crate) struct Setup {
     pub(crate) options: Options,
     pub(crate) endpoints: Vec<Endpoint>,
@@ -38,7 +38,7 @@ impl Setup {
         })
     }
 
-    /// Whether any node is a Redis Cluster.
+    /// Whether any node is a Redis Cluster, where all keys of a lock must be in one slot.
     pub(crate) fn has_cluster(&self) -> bool {
         self.endpoints.iter().any(Endpoint::is_cluster)
     }
@@ -58,7 +58,6 @@ impl Setup {
         renewer
     }
 
-    /// The driver of this process, which runs the client's requests.
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         self.renewer().driver()
     }

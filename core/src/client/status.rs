@@ -57,7 +57,7 @@ pub struct Reader {
     pub holder: Option<String>,
     /// The first 8 characters of the reader's token, which tell readers apart. The rest of the token is secret.
     pub token: String,
-    /// The whole token.
+    /// The whole token of the reader.
     #[serde(skip)]
     pub(crate) value: Token,
     /// The time in milliseconds until the reader's lease expires on this node, unless the lease is extended. In
@@ -65,7 +65,7 @@ pub struct Reader {
     pub expires_in_ms: u64,
 }
 
-/// What one node stores about a resource.
+/// What one node reports about a resource.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeStatus {
@@ -84,7 +84,7 @@ pub struct NodeStatus {
     /// The first 8 characters of the token in the lock key, which tell holders apart. `None` if there is no key, if the
     /// value of the key is not text, or if there are readers. The rest of the token is secret.
     pub token: Option<String>,
-    /// The whole token, for a force-release.
+    /// The whole value of the lock key, for a force-release; `None` if there is no key, or if the value is not text.
     #[serde(skip)]
     pub(crate) value: Option<Token>,
     /// The time until the key expires, in milliseconds; `None` if the key never expires, or if there is no key.
@@ -101,7 +101,7 @@ pub struct NodeStatus {
 pub struct Status {
     /// The name of the resource.
     pub resource: String,
-    /// Whether the resource is held.
+    /// The state of the resource, such as [`State::Held`].
     pub state: State,
     /// The name of the holder. `None` if the state is not [`State::Held`], if the holder has no name, if there are
     /// readers, or if another program holds the resource. The holder chooses its own name.
@@ -119,14 +119,14 @@ pub struct Status {
     /// was ahead of the clocks, this time is later than the true time.
     pub since_ms: Option<u64>,
     /// The fencing token of the holder, if the resource is held. Otherwise the largest fencing token that any node
-    /// still knows: that of the last holder, or that of an attempt that failed.
+    /// still stores, from the last holder or from a failed attempt; `None` if no node stores one.
     pub fence: Option<u64>,
     /// The time in milliseconds until the resource is free on a majority of the nodes, unless a lease is extended.
     /// `None` if the resource is free, or if the time is unknown.
     pub expires_in_ms: Option<u64>,
     /// The number of clients that wait for the resource: the length of the longest queue on any node.
     pub waiters: u64,
-    /// The nodes, in the order of the client's list.
+    /// What each node reports, in the order of the client's list.
     pub nodes: Vec<NodeStatus>,
 }
 
@@ -261,7 +261,6 @@ impl NodeStatus {
     }
 }
 
-/// Queries the status of a resource on all nodes.
 pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Status>> {
     start(setup, resource, async |driver, keys, resource| look(&driver, &keys, &resource).await)
 }
@@ -316,7 +315,9 @@ pub(crate) fn forget(setup: &Arc<Setup>, resource: String) -> Pending<Result<Vec
     })
 }
 
-/// In the background, waits for the connections with [`Driver::ready`], and then runs `work` on a resource.
+/// Starts a background task that waits for the connections with [`Driver::ready`], then calls `work` with the resource
+/// and its keys, and sends the result to the returned [`Pending`]. The result is an error if the resource is invalid,
+/// the client is closed, or two nodes are duplicates.
 fn start<T, F>(
     setup: &Arc<Setup>,
     resource: String,

@@ -66,7 +66,7 @@ impl TestNodes {
         Ok(Self { names, nodes })
     }
 
-    /// The nodes' URLs.
+    /// The nodes' URLs, for [`ClientBuilder::nodes`](crate::ClientBuilder::nodes).
     pub fn urls(&self) -> Vec<String> {
         self.names.iter().map(|name| format!("memory://{name}")).collect()
     }
@@ -164,7 +164,8 @@ impl TestNodes {
         self.nodes.iter().for_each(|node| node.delete(&keys));
     }
 
-    /// Makes each lease of this process on these nodes check now whether the nodes still hold the keys of the lease.
+    /// Checks now, for each lease of this process on these nodes, whether the nodes still hold the lease's keys.
+    /// Holders of lost leases are notified.
     pub fn verify_leases(&self) -> Pending<()> {
         let urls = self.urls();
         run(async move {
@@ -179,7 +180,7 @@ impl TestNodes {
             }
             settle().await;
         })
-        // Without a runtime, there are no leases.
+        // If the runtime cannot start, there are no leases to check.
         .unwrap_or_else(|_| Pending::ready(()))
     }
 }

@@ -109,7 +109,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// One wait for a leader.
+/// The state of one call of [`Watch::after`].
 struct Observer {
     driver: Arc<Driver>,
     keys: Arc<[Keys]>,

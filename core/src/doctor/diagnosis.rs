@@ -10,7 +10,7 @@ use std::fmt;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Level {
-    /// Nothing to do.
+    /// The check found no problem.
     Ok,
     /// The lock works, but one of its guarantees depends on something that may fail. Also used if a check was not
     /// possible.
@@ -34,7 +34,7 @@ impl Level {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The severity.
+    /// The severity of the finding.
     pub level: Level,
     /// The name of the check, such as `eviction`.
     pub check: &'static str,
@@ -56,8 +56,8 @@ pub enum Permission {
     Denied,
 }
 
-/// What was found at one node. A field is `None` if its value could not be read. For a cluster, the findings cover all
-/// masters that the client's keys may be on; the other fields describe one of these masters.
+/// What the doctor found at one node. A field is `None` if its value could not be read. For a cluster, the findings
+/// cover all masters that the client's keys may be on; the other fields describe one of these masters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct NodeDiagnosis {

@@ -32,16 +32,16 @@ const ROUND_TRIPS: usize = 7;
 /// Among this many random keys, at least one is almost certainly in any given slot of a cluster.
 const ENOUGH_KEYS: usize = 100_000;
 
-/// How much an examination queries.
+/// Which queries an examination sends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// Everything that the doctor judges.
+    /// All queries, for the doctor.
     Everything,
-    /// Only what decides whether the node can vote, in a single round trip.
+    /// Only the queries that show whether the node can vote, in a single round trip.
     Vote,
 }
 
-/// The observations at one server: the public diagnosis, and details that `judge.rs` and `together.rs` need.
+/// What an examination found at one server: the public diagnosis, and details that `judge.rs` and `together.rs` need.
 #[derive(Default)]
 pub(super) struct Examined {
     pub(super) diagnosis: NodeDiagnosis,
@@ -61,7 +61,7 @@ pub(super) struct Examined {
     pub(super) skips_verification: bool,
     /// Whether the server was found through sentinels, which may later report another server.
     pub(super) has_sentinels: bool,
-    /// This master and its cluster, if the node is a cluster.
+    /// The master and its cluster if the node is a cluster; else `None`.
     pub(super) membership: Option<Membership>,
     /// The maximum error of the clock offset in milliseconds: half a round trip.
     pub(super) clock_error_ms: f64,
@@ -192,7 +192,8 @@ impl Examined {
         self.diagnosis.kind.as_deref() == Some("memory")
     }
 
-    /// Parses the reply to a command that only reads. If the command failed or the reply is invalid, records why.
+    /// Parses the reply to a command that only reads. If the command failed or the reply is invalid, records the
+    /// failure and returns `None`.
     pub(super) fn read<T: FromRedisValue>(
         &mut self,
         name: &'static str,
@@ -220,7 +221,7 @@ impl Examined {
     /// Examines one server, and stores the results in `self`.
     async fn examine(&mut self, target: &Target, options: &Options, keys: &Keys, scope: Depth) {
         if let Target::Server(server) = target {
-            // The address is known even if the server cannot be reached.
+            // Record the address now, because it is known even if the server cannot be reached.
             self.is_at(server);
         }
         let limit = options.connect_timeout;
@@ -418,13 +419,14 @@ fn tries(keys: &Keys, channel: &str) -> (Vec<&'static str>, Vec<Cmd>) {
     tries.into_iter().unzip()
 }
 
-/// Whether the command failed because the user is not permitted to run it, or because the server does not know it. If
-/// an operator has disabled a command, the server answers as if it did not know the command.
+/// Whether the command failed because the user is not permitted to run the command, or because the server does not know
+/// the command. If an operator has disabled a command, the server answers as if it did not know the command.
 fn is_denied(failure: &Failure) -> bool {
     failure.outcome == NodeOutcome::Noperm || is_unknown_command(failure)
 }
 
-/// Stores in `examined` which commands of [`tries`] were denied or refused, according to their replies.
+/// Stores in `examined` whether each command of [`tries`] is permitted, and the first error that is not a missing
+/// permission.
 fn record(examined: &mut Examined, names: Vec<&'static str>, replies: Vec<Value>) {
     for (name, reply) in names.into_iter().zip(replies) {
         let permissions = &mut examined.diagnosis.permissions;

@@ -1,4 +1,4 @@
-//! Turns the observations of one node into findings. Pure, without IO.
+//! Turns the observations of one node into findings, without IO.
 //!
 //! The thresholds and texts of these findings are here and nowhere else. Called by `diagnose` in
 //! `mod.rs`; `together.rs` has the findings about all nodes.
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) const USUAL_CLOCK_ERROR_MS: f64 = 1_000.0;
 /// A node that uses more than this fraction of its memory limit will soon refuse writes.
 const NEARLY_FULL: f64 = 0.9;
-/// The advice for servers that lack something that quorlock needs.
+/// The advice for servers that lack a feature that quorlock needs.
 const TESTED_SERVERS: &str = "use Redis 6.2 or later, or Valkey";
 /// The groups of commands that quorlock can work without. The text of each group says what happens if the user is not
 /// permitted to run the commands of the group.
@@ -74,7 +74,7 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
     let shown = shown.map(|(finding, places)| {
         let mut finding = finding.clone();
         let is_partial = finding.level != Level::Ok && places.len() < seen(finding.check);
-        // The message of a connection failure already names its master.
+        // The message of a connection failure already names its master, so do not add the name.
         if is_partial && finding.check != "connection" {
             finding.message = format!("{}: {}", places.join(", "), finding.message);
         }
@@ -83,7 +83,6 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
     shown.collect()
 }
 
-/// Returns the findings at one server.
 fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
     let Examined { diagnosis: node, trouble, .. } = examined;
     if examined.is_memory() {

@@ -1,4 +1,4 @@
-//! The doctor: checks whether each node meets the assumptions of the lock, and reports every deviation.
+//! The doctor: checks whether each node meets the assumptions of the lock, and reports every problem.
 //!
 //! This module owns the checks and their findings. It opens its own connections, and must not change any key on the
 //! servers. `Client::doctor` and `Client::votes` call it.

@@ -6,7 +6,7 @@ use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::error::duration::HumanDuration;
 
-/// Returns the settings of a client of these nodes.
+/// Returns the values of these settings for a client of these nodes, with their sources.
 pub(super) fn settings(endpoints: &[Endpoint], options: &Options) -> Vec<Setting> {
     let option = |name, value| {
         let given = options.dialect_of(name).map(|dialect| dialect.name(name));

@@ -1,4 +1,4 @@
-//! Turns the observations of all nodes into findings about the nodes as a whole. Pure, without IO.
+//! Turns the observations of all nodes into findings about the nodes as a whole, without IO.
 //!
 //! Findings about a single node are in `judge.rs`. Called by `diagnose` in `mod.rs`.
 
@@ -11,7 +11,7 @@ use crate::error::same_server;
 use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use std::time::Duration;
 
-/// The findings about the nodes as a whole. Each node consists of one or more servers.
+/// Returns the findings about the nodes as a whole. Each node consists of one or more servers.
 pub(super) fn judge_together(nodes: &[Vec<Examined>], options: &Options) -> Vec<Finding> {
     let quorum = Quorum::over(nodes.len()).expect("the number of nodes was checked");
     let mut findings = vec![size(quorum), majority(quorum, nodes, options)];
@@ -40,7 +40,7 @@ fn size(quorum: Quorum) -> Finding {
 
 fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Finding {
     let can_vote = |server: &Examined| obstacle(server).is_none() && !is_young(server, options);
-    // Duplicate nodes count as one vote.
+    // Of duplicate nodes, count only the first one, because they have only one vote together.
     let is_first = |node: usize| duplicate_of(nodes, node).is_none();
     let able = nodes.iter().enumerate().filter(|(_, servers)| servers.iter().all(can_vote));
     let able = able.filter(|(node, _)| is_first(*node)).count();

@@ -40,7 +40,7 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio_util::sync::DropGuard;
 
-/// An acquire that is under way.
+/// The options and the progress of one acquire. [`Acquire::run`] runs the acquire and consumes this value.
 pub(crate) struct Acquire {
     driver: Arc<Driver>,
     renewer: Arc<Renewer>,
@@ -49,10 +49,10 @@ pub(crate) struct Acquire {
     keys: Arc<[Keys]>,
     /// The state of an adoption; `None` for an acquire that does not adopt a lease.
     adoption: Option<Box<AdoptionState>>,
-    /// Chooses the permits that each round tries, and thereby its `keys`; `None` for locks, and for an adoption.
+    /// Chooses the permits for each round, whose keys then replace `keys`. `None` for locks and for adoptions.
     permits: Option<Box<PermitChoice>>,
     term: Term,
-    /// The holder name of the lease; empty for none.
+    /// The holder name of the lease; empty if the lease has no name.
     holder: Arc<str>,
     wait: Option<Duration>,
     max_hold: Option<Duration>,
@@ -62,7 +62,8 @@ pub(crate) struct Acquire {
     arrived: Moment,
     waiting: Waiting,
     calls: Calls,
-    /// The place in the client's local queue. `None` for an adoption, and for a single try (if `wait` is zero).
+    /// The place in the client's local queue. `None` for an adoption, for a single try (if `wait` is zero), and after
+    /// the acquire has left the queue.
     place: Option<Place>,
     /// The nodes whose waiting queues may contain this acquire.
     joined: NodeSet,
@@ -72,7 +73,8 @@ pub(crate) struct Acquire {
     owner: Option<Owner>,
     /// The error that the acquire returns instead of waiting; `None` if the acquire may wait.
     mistake: Option<Error>,
-    /// When dropped, cancels the pending warning about a caller that waits for its own lease.
+    /// Cancels, when dropped, the pending warning that the caller waits for its own lease. `None` if no warning is
+    /// pending.
     reentrant_warning: Option<DropGuard>,
 }
 
@@ -94,7 +96,7 @@ impl Caller {
     }
 
     fn answer(self, result: crate::error::Result<Lease>) {
-        // Sending fails if the caller is gone. The lease is then dropped, which releases it.
+        // Sending fails if the caller is gone. The lease is then dropped, and thereby released.
         match self {
             Self::Acquire(sender) => drop(sender.send(result)),
             Self::TryAcquire(sender) => drop(sender.send(match result {
@@ -122,7 +124,7 @@ impl Acquire {
         // lease, or nobody can adopt it any more.
         let may_wait = giver.is_none() && options.wait.is_none_or(|wait| !wait.is_zero());
         // A semaphore has one local queue for each limit, because waiters with different limits wait for different
-        // slots.
+        // slots. The key of slot 0 identifies this queue.
         let awaited = match permits {
             Some((limit, _)) => {
                 [Keys::permit(&driver.options.key_prefix, &resources[0], 0, limit)].into()
@@ -201,7 +203,7 @@ impl Acquire {
             if self.may_repeat(&round, loss) || self.may_try_other_permits(&round, loss) {
                 driver.detach(async move { round.finish().await });
                 // Lets the tasks that undo this round run first, so that each connection sends the UNDO before the next
-                // ACQUIRE. Otherwise, a node could still hold the token of this round when it processes that ACQUIRE.
+                // ACQUIRE. Otherwise, a node could still hold the token of this round, and refuse the next ACQUIRE.
                 yield_now().await;
                 continue;
             }
@@ -221,7 +223,7 @@ impl Acquire {
         }
     }
 
-    /// Waits until it is this acquire's turn in the local queue.
+    /// Waits for this acquire's turn in the local queue. Fails if the acquire must end before its turn.
     async fn wait_for_turn(&mut self, caller: &mut Caller) -> Result<(), NoLease> {
         let driver = Arc::clone(&self.driver);
         let error = unless_stopped(&driver, caller, self.wait_in_local_queue()).await?;
@@ -276,7 +278,7 @@ impl Acquire {
     /// Returns an error if this acquire is an adoption that no further round can win, and `None` otherwise.
     ///
     /// First waits for the votes that were still missing when the round was lost, because these votes may show that no
-    /// round can win any more. Does not wait if too few nodes could vote on the adoption.
+    /// round can win any more. If too few nodes could vote on the adoption, returns `None` without waiting.
     async fn untransferable_error(
         &mut self,
         caller: &mut Caller,
@@ -295,7 +297,6 @@ impl Acquire {
         Ok(why.map(|why| self.lost_to_others(why, &round.answers)))
     }
 
-    /// Whether another client held the keys on a majority of the nodes in the last round of this adoption.
     fn is_taken(&self) -> bool {
         self.adoption.as_ref().is_some_and(|adoption| adoption.is_taken())
     }
@@ -423,7 +424,7 @@ enum NoLease {
     Cancelled,
 }
 
-/// Runs `work` until it is done or the acquire is stopped.
+/// Runs `work`, and returns its result. Fails if the acquire is stopped before `work` is done.
 async fn unless_stopped<T>(
     driver: &Driver,
     caller: &mut Caller,

@@ -3,7 +3,7 @@
 //! The protocol's `Claim` decides which requests to send. The files here send these requests, and pass the nodes'
 //! answers to the claim:
 //!
-//! - [`round`]: one round of ACQUIRE, with its fence round and late votes.
+//! - [`round`]: one round of ACQUIRE or TRANSFER, with RAISE and the votes that arrive late.
 //! - [`held`], with `held/extension.rs` and `held/ending.rs`: the lease of a won round, in the holder's process.
 //! - [`release`]: RELEASE of a held lease.
 //! - [`extend`], [`repair`] and [`heal`]: EXTEND and HEAL.
@@ -11,10 +11,10 @@
 //! - [`detach`] and [`handover`]: giving a lease up, so that another client can adopt it. The adoption itself is an
 //!   acquire: see `acquire/adoption.rs`.
 //!
-//! This file sends the requests that delete a token's keys or give them back. It sends them after the claim's earlier
-//! requests, and repeats them until they are answered. Only three such requests are sent elsewhere: the first RELEASE
-//! of a held lease (`release.rs`), the GIVE BACK of an upgrade (`held.rs`), and a RELEASE in the search for a duplicate
-//! node (`acquire/duplicates.rs`).
+//! This file sends the requests that delete a token's keys or give the keys back. Each of these requests follows the
+//! claim's earlier requests, and is repeated until the node answers. Only three such requests are sent elsewhere: the
+//! first RELEASE of a held lease (`release.rs`), the GIVE BACK of an upgrade (`held.rs`), and a RELEASE in the search
+//! for a duplicate node (`acquire/duplicates.rs`).
 
 pub(crate) mod detach;
 pub(crate) mod downgrade;
@@ -37,13 +37,13 @@ use std::time::Duration;
 
 #[cfg(not(test))]
 pub(crate) type Claim = quorlock_protocol::Claim<Arc<Subject>>;
-/// The protocol's claim. In unit tests, it also reports each of its steps.
+/// The protocol's claim. In unit tests, the claim also reports each of its steps.
 #[cfg(test)]
 pub(crate) use crate::lock::steps::Claim;
 
 pub(crate) type Commands = quorlock_protocol::Commands<Arc<Subject>>;
 
-/// The common arguments of the requests that clean up after a claim.
+/// The common arguments of the requests that delete a claim's keys or give the keys back.
 pub(crate) struct Cleanup {
     pub(crate) subject: Arc<Subject>,
     pub(crate) term: Term,
@@ -52,7 +52,7 @@ pub(crate) struct Cleanup {
     /// The queue entry of the waiter that started the round; `None` if no waiter started a round, or if the
     /// waiter has no entry.
     pub(crate) queue_entry: Option<QueueEntry>,
-    /// The lease that the round upgrades; `None` for a round that is not an upgrade.
+    /// The subject of the lease that the round upgrades; `None` for a round that is not an upgrade.
     pub(crate) upgraded: Option<Arc<Subject>>,
 }
 

@@ -1,7 +1,7 @@
 //! The shared state of one client in one process: its nodes, options and background tasks.
 //!
-//! Everything in `lock/` sends its requests through the [`Driver`]. The driver knows no rule of the lock.
-//! `client/setup.rs` creates one driver for each client, and a new one after a fork.
+//! All code in `lock/` sends its requests through the [`Driver`]. The driver contains no rule of the lock.
+//! `client/setup.rs` creates one driver for each client and, after a fork, another one for the child process.
 
 use crate::config::endpoint::Endpoint;
 use crate::config::holder;
@@ -34,7 +34,7 @@ use tokio::sync::{OnceCell, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A client's nodes and background tasks. The client's leases and tasks share the driver.
+/// A client's options, nodes and background tasks. All leases and tasks of the client share one driver.
 pub(crate) struct Driver {
     pub(crate) options: Options,
     pub(crate) quorum: Quorum,
@@ -54,14 +54,15 @@ pub(crate) struct Driver {
     has_run_tasks: AtomicBool,
     /// Whether any node is a Redis Cluster, where each request may only contain keys of one slot.
     pub(crate) has_cluster: bool,
-    /// Set after every node has had time to connect. No lock is granted before that.
+    /// Set when the first call of [`Driver::ready`] has given every node time to connect. Before that, no lock is
+    /// granted, because duplicate nodes might not have been found yet.
     first_connections: OnceCell<()>,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The tasks that wait for late answers do not keep the driver alive. They could wait forever, so they are
-        // stopped here.
+        // The tasks that wait for late answers do not keep the driver alive. These tasks could wait forever, so stop
+        // them here.
         self.stop_late.cancel();
     }
 }
@@ -300,7 +301,8 @@ impl Driver {
         nodes.map(|(node, answer)| answer::report(node.address(), answer.as_ref())).collect()
     }
 
-    /// Returns the nodes and the key prefix, to which the texts of detached leases are bound.
+    /// Returns the nodes and the key prefix. A detached lease can be adopted only by a client with the same nodes and
+    /// prefix.
     pub(crate) fn namespace(&self) -> Namespace<'_> {
         let addresses = self.nodes.iter().map(|node| node.address()).collect();
         Namespace { addresses, key_prefix: &self.options.key_prefix }

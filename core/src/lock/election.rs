@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 /// The first and the longest delay between two reads from the nodes while a successor adopts the lease.
 const LOOK_DELAY: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
-/// How often the text of a lease is sent again until the successor has adopted the lease.
+/// The interval at which the text of a lease is sent again until the successor has adopted the lease.
 const RESEND_INTERVAL: Duration = Duration::from_millis(250);
 /// The message that is sent only to count listeners. Listeners can tell this message from the text of a lease, which is
 /// never empty.
@@ -37,13 +37,13 @@ pub(crate) fn candidate_channel(key_prefix: &str, resource: &str, holder: &str) 
     format!("{key_prefix}quorlock:candidate:{}:{resource}:{holder}", resource.len())
 }
 
-/// Returns the channel on which observers learn that a resource has a new leader.
+/// Returns the channel on which new leaders of a resource announce themselves to observers.
 pub(crate) fn leader_channel(key_prefix: &str, resource: &str) -> String {
     format!("{key_prefix}quorlock:leader:{resource}")
 }
 
-/// Returns the token and the fence of a leader whose fence is larger than `after`, as soon as enough nodes have
-/// answered; `None` if there is no such leader, or too few nodes answer.
+/// Queries the nodes for a leader whose fence is larger than `after`. Returns the token and the fence of this leader as
+/// soon as enough nodes have answered; `None` if there is no such leader, or if too few nodes answer.
 pub(crate) async fn look(driver: &Driver, keys: &Arc<[Keys]>, after: u64) -> Option<(Token, u64)> {
     let mut stored = Vec::new();
     read(driver, keys, |seen| {
@@ -65,7 +65,8 @@ async fn is_adopted(driver: &Driver, keys: &Arc<[Keys]>, fence: u64) -> bool {
     adopted.await.is_some()
 }
 
-/// Reads what the nodes store about a resource, and returns the first result of `decide`.
+/// Calls `decide` with what each node stores about a resource, and returns the first `Some` that `decide` returns;
+/// `None` if all nodes have answered or timed out without such a result.
 async fn read<T>(
     driver: &Driver,
     keys: &Arc<[Keys]>,
@@ -90,7 +91,7 @@ pub(crate) fn announce(driver: &Arc<Driver>, keys: &Arc<[Keys]>, resource: &str,
     publish(driver, keys, &channel, &fence.to_string());
 }
 
-/// Sends a message to all nodes, in the background. Must be called on the runtime.
+/// Publishes a message on this channel of all nodes, in the background. Must be called on the runtime.
 fn publish(driver: &Arc<Driver>, keys: &Arc<[Keys]>, channel: &str, message: &str) {
     let mut fan_out = publishing(driver, keys, channel, message);
     driver.detach(async move { while fan_out.next().await.is_some() {} });
@@ -116,7 +117,7 @@ fn publishing(driver: &Driver, keys: &Arc<[Keys]>, channel: &str, message: &str)
 }
 
 /// Hands a lease over to the candidate of this name, and tells `caller` whether the candidate has adopted the lease.
-/// `term` is the term of the detached lease.
+/// The candidate must adopt the lease within the ttl of `term`.
 ///
 /// The lease stays as it is if there is no such candidate, or if the caller stops waiting before the lease ends.
 pub(crate) async fn hand_over(
@@ -137,7 +138,8 @@ pub(crate) async fn hand_over(
         }
         let (sender, detached) = oneshot::channel();
         detach(Arc::clone(&held), term, sender).await;
-        // If no result was sent, the detach has panicked. Dropping the caller's sender makes the caller panic, too.
+        // If no result was sent, the detach has panicked. The code below then drops `caller`, so the waiting caller
+        // also panics.
         Ok::<_, oneshot::error::RecvError>(Some(detached.await?))
     };
     let detached = tokio::select! {
@@ -157,8 +159,8 @@ pub(crate) async fn hand_over(
             if taken {
                 driver.totals.handed_over.up();
             } else {
-                // After this release, an adoption under way can still win if a majority of the nodes has transferred
-                // the keys to it.
+                // After this release, an adoption that has already begun can still win if a majority of the nodes has
+                // already transferred the keys to the adopter.
                 held.release_detached();
             }
             let grant = &held.grant;

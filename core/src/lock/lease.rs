@@ -1,7 +1,7 @@
 //! The public handle of a lease.
 //!
-//! A thin layer over [`HeldLease`]: defines what happens when the handle is dropped, and after a fork. Acquiring a
-//! lock creates a lease; programs and the bindings use it. No rule of the lock belongs here.
+//! A thin layer over [`HeldLease`]: defines what happens when the handle is dropped, and after a fork. Acquires create
+//! leases; programs and bindings use them. No rule of the lock belongs here.
 
 pub(crate) mod owner;
 pub(crate) mod watcher;
@@ -59,7 +59,7 @@ pub struct Lease {
 pub(super) struct Tracked {
     pub(super) held: Arc<HeldLease>,
     pub(super) renewer: Arc<Renewer>,
-    /// The number of the lease in the renewer.
+    /// The ID that the renewer assigned to the lease.
     pub(super) id: u64,
 }
 
@@ -73,7 +73,7 @@ impl Lease {
     }
 
     /// Makes the option `keep` also apply when the handle is dropped. Called when a Rust program receives the lease.
-    /// Bindings do not need this: they release the lease at the end of their own blocks.
+    /// Bindings do not call this method, because they release the lease at the end of their own blocks.
     pub(crate) fn keep_when_dropped(&mut self) {
         self.keeps_when_dropped = true;
     }
@@ -93,7 +93,7 @@ impl Lease {
         self.grant.resources.first().expect("a lease has at least one resource")
     }
 
-    /// The ttl with which the lease was acquired. A later [`Lease::extend`] does not change it.
+    /// The ttl with which the lease was acquired. A later [`Lease::extend`] does not change this value.
     pub fn ttl(&self) -> Duration {
         self.grant.term.ttl
     }
@@ -231,10 +231,11 @@ impl Lease {
 
     /// Reports that the work under the lock still goes on. A lease with a
     /// [`heartbeat_timeout`](crate::Lock::heartbeat_timeout) is renewed only while its last heartbeat is younger than
-    /// this timeout. [`Lease::check`] and [`Lease::extend`] are heartbeats, too, and the acquire is the first one. Any
-    /// thread may call this method. It sends nothing.
+    /// this timeout. [`Lease::check`] and [`Lease::extend`] also count as heartbeats, and the acquire counts as the
+    /// first heartbeat. Any thread may call this method. The method sends nothing.
     ///
-    /// If renewal has stopped because there was no heartbeat, this call renews a lease that is still valid at once.
+    /// If renewal has stopped because there was no heartbeat, and the lease is still valid, this call starts a renewal
+    /// at once.
     ///
     /// # Errors
     ///
@@ -262,7 +263,8 @@ impl Lease {
     }
 
     /// Calls `callback` with the error when the lease is lost. If the lease is lost already, the callback runs
-    /// immediately, on this thread. Otherwise, it runs on the thread of quorlock's runtime, where it must not block.
+    /// immediately, on this thread. Otherwise, the callback runs on a thread that drives quorlock's runtime, or on the
+    /// thread that closes the client. The callback must not block.
     ///
     /// The callback is dropped without a call when the lease is released, detached or upgraded. If the callback panics,
     /// the panic hook reports the panic; the panic has no other effect. This method is for language bindings; programs
@@ -277,9 +279,9 @@ impl Lease {
     /// Extends the lease to `ttl` from now; `None` uses the ttl of the acquire. Never shortens the lease, and
     /// never extends it beyond `max_hold`.
     ///
-    /// The result is an error with [`ErrorCode::LeaseLost`] if the lease has ended. It is an error with
-    /// [`ErrorCode::NoQuorum`] if too few nodes confirm within `connect_timeout`; the validity end is then unchanged.
-    /// It is an error with [`ErrorCode::Config`] if `ttl` is out of range.
+    /// The error is [`ErrorCode::LeaseLost`] if the lease has ended. The error is [`ErrorCode::NoQuorum`] if too few
+    /// nodes confirm within `connect_timeout`; the validity end is then unchanged. The error is [`ErrorCode::Config`]
+    /// if `ttl` is out of range.
     pub fn extend(&self, ttl: Option<Duration>) -> Pending<Result<()>> {
         let seconds = ttl.map(|ttl| OptionValue::Number(ttl.as_secs_f64()));
         self.extend_by(Dialect::Rust, seconds.as_ref())
@@ -299,26 +301,26 @@ impl Lease {
     /// Releases the lock. The lease is not valid after this call, whatever the nodes answer. Nodes that cannot be
     /// reached get the RELEASE request later, in the background.
     ///
-    /// The result is `true` if the lease was valid until now and a majority of the nodes confirms the release. It is
-    /// `false` if the lease had ended before, or if too few nodes confirm within a third of the ttl (at most 10 s, at
-    /// least `node_timeout`). It is never an error. Dropping the returned [`Pending`] does not cancel the release.
+    /// The result is `true` if the lease is valid when this method is called, and a majority of the nodes confirms the
+    /// release in time. Otherwise, the result is `false`, never an error. The time limit is a third of the ttl (at most
+    /// 10 s), or `node_timeout` if that is longer. Dropping the returned [`Pending`] does not cancel the release.
     ///
     /// If the lock has the option `keep`, the nodes keep the key for that time: see [`Lease::release_and_keep`].
     pub fn release(&self) -> Pending<bool> {
         self.end(self.grant.keep)
     }
 
-    /// Releases the lock like [`Lease::release`], but the nodes keep the key for the time `keep` from now on. The time
-    /// is 10 ms to 24 h, or zero for an ordinary release. It overrides the option `keep` of the lock.
+    /// Releases the lock like [`Lease::release`], but the nodes keep the key for the time `keep` from now on. `keep` is
+    /// 10 ms to 24 h, or zero for an ordinary release. This argument overrides the option `keep` of the lock.
     ///
-    /// Use this for a job that several hosts start at a fixed time, each by its own clock: a host whose clock is late
-    /// finds the lock held, and does not run the job a second time. Until the time has passed, others see the key as
-    /// held by this holder. Nothing renews or repairs the key, so a node that restarts without persistence loses the
+    /// Use this method for a job that several hosts start at a fixed time, each by its own clock: a host whose clock is
+    /// late finds the lock held, and does not run the job a second time. Until the time has passed, others see the key
+    /// as held by this holder. Nothing renews or repairs the key, so a node that restarts without persistence loses the
     /// key early.
     ///
-    /// The nodes keep the key only if the lease is valid at the release. They do not keep the key if the lease is lost,
-    /// the acquire is cancelled, the client is closed, or the process ends. Dropping the handle is a release with the
-    /// option `keep` of the lock.
+    /// The nodes keep the key only if the lease is valid at the release. The nodes do not keep the key if the lease is
+    /// lost, the acquire is cancelled, the client is closed, or the process ends. Dropping the handle is a release with
+    /// the option `keep` of the lock.
     ///
     /// # Errors
     ///
@@ -364,9 +366,9 @@ impl Lease {
     /// If the extension fails, the error is that of [`Lease::extend`], and the lease stays valid. If the caller drops
     /// the returned [`Pending`] before the result is ready, the lease either stays valid or is released.
     ///
-    /// The error is [`ErrorCode::Config`] if `within` is not a valid ttl. It is also [`ErrorCode::Config`] for a lease
-    /// of [`Client::keep`](crate::Client::keep) or [`Client::resume`](crate::Client::resume), because other processes
-    /// may have that lease, too.
+    /// The error is [`ErrorCode::Config`] if `within` is not a valid ttl. The error is also [`ErrorCode::Config`] for a
+    /// lease of [`Client::keep`](crate::Client::keep) or [`Client::resume`](crate::Client::resume), because other
+    /// processes may also have that lease.
     pub fn detach(&self, within: Duration) -> Pending<Result<Detached>> {
         let seconds = OptionValue::Number(within.as_secs_f64());
         self.detach_by(Dialect::Rust, Some(&seconds))
@@ -447,9 +449,9 @@ impl Lease {
         }
     }
 
-    /// Makes the lease shared, so that others can hold the resource in shared mode, too. Waiting readers are notified.
-    /// The fence stays the same. A lease of several resources becomes shared for all of them. If the lease is shared
-    /// already, this method does nothing.
+    /// Makes the lease shared, so that other clients can also hold the resource in shared mode. Waiting readers are
+    /// notified. The fence stays the same. A lease of several resources becomes shared for all of them. If the lease is
+    /// shared already, this method does nothing.
     ///
     /// The lease counts as shared from this call on. The result is ready when a majority of the nodes has applied the
     /// change, when every node has answered, or when `node_timeout` has passed. The other nodes follow in the
@@ -486,7 +488,8 @@ impl Lease {
     /// For bindings of languages whose garbage collector may collect the handle while the work still runs. In
     /// Rust, dropping the handle releases the lease.
     ///
-    /// Returns whether the lease was valid until now; if not, the call has no effect.
+    /// Returns `true` if the lease was still valid and had not been abandoned before. Otherwise, returns `false` and
+    /// has no effect.
     ///
     /// [`Stats`](crate::Stats) counts an abandoned lease as `dropped`, and the event `lease.dropped` warns about it.
     /// Callbacks of [`Lease::on_lost`] and waiters of [`Lease::lost`] are notified when the lease expires. Closing the

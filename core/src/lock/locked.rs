@@ -1,7 +1,7 @@
 //! Implements `Lock::locked`: asks the nodes whether a lock is held.
 //!
 //! The query is read-only: it creates no key and joins no queue. The result may be outdated when the query returns, so
-//! other code of quorlock must not rely on the result. `client/lock.rs` calls [`locked`].
+//! no other code of quorlock may rely on the result. `client/lock.rs` calls [`locked`].
 
 use crate::config::resources::Resources;
 use crate::error::Result;
@@ -51,7 +51,7 @@ pub(crate) async fn locked(
     Err(driver.no_quorum(resources, &answers, patience))
 }
 
-/// The number of nodes for each kind of answer.
+/// The numbers of nodes that report the lock as held, that report it as free, and whose answers do not count.
 #[derive(Default)]
 struct HolderTally {
     held: usize,

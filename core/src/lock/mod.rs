@@ -8,14 +8,14 @@
 //! The modules, in reading order:
 //!
 //! - [`driver`]: the nodes and background tasks of one client, shared by all modules below.
-//! - [`acquire`]: one acquire, from the call to the lease, and the texts of its errors.
+//! - [`acquire`]: one acquire, from the call to the lease, and the messages of its errors.
 //! - [`waiting`]: the local queue, the notifications from the nodes' queues, and the choice of permits.
 //! - [`claim`]: the requests for one token, from its first ACQUIRE to its last RELEASE.
 //! - [`renewer`]: automatic extension of all leases of a client.
 //! - [`lease`]: the public handle of a lease.
 //! - [`election`]: the messages of elections, and the hand-over of a lease to a named successor.
 //! - [`locked`]: asks the nodes whether a lock is held.
-//! - `steps`, in unit tests only: reports what clients decide, for the trace checker.
+//! - `steps`, in unit tests only: reports each step of a claim, for the trace checker.
 
 pub(crate) mod acquire;
 pub(crate) mod claim;

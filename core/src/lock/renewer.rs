@@ -36,8 +36,7 @@ struct Renewers {
     process_is_ending: bool,
 }
 
-/// The most leases that one EXTEND may contain. A server processes such a request in a fraction of a
-/// millisecond.
+/// The largest number of leases in one EXTEND. A server processes such a request in a fraction of a millisecond.
 const BATCH: usize = 64;
 
 /// The longest sleep of the task while a lease is held. While the machine is suspended, the timer stands still, but
@@ -47,7 +46,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The delay before the renewer handles a lease again after a panic. Such a panic is a bug in quorlock.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
-/// The leases of one client, and the task that renews them.
+/// The schedule of the leases of one client. A background task renews the leases according to the schedule.
 pub(crate) struct Renewer {
     schedule: Mutex<Schedule>,
     /// Notified when a wake-up before `next_wake` was scheduled, and when the renewer is dropped.
@@ -58,7 +57,7 @@ pub(crate) struct Renewer {
 /// The times at which to handle the leases of one client.
 #[derive(Default)]
 struct Schedule {
-    /// The leases to renew or watch, by their numbers.
+    /// The leases to renew or watch, by the IDs that [`Renewer::add`] assigned.
     leases: BTreeMap<u64, ScheduledLease>,
     wakes: BTreeSet<(Moment, u64)>,
     /// When the task's timer fires; `None` if the task waits for `rescheduled` only.
@@ -71,12 +70,12 @@ struct ScheduledLease {
     lease: Arc<HeldLease>,
     /// When to handle the lease next; `None` after the lease has ended.
     wake: Option<Moment>,
-    /// Set when the lease was abandoned. Keeps the renewer alive until the lease expires, so that the lease's watchers
-    /// are notified.
+    /// The renewer itself after the lease was abandoned; `None` before. This reference keeps the renewer alive until
+    /// the lease expires, so that the lease's watchers are notified.
     dropped: Option<Arc<Renewer>>,
 }
 
-/// A lease to handle now, with its number.
+/// A lease to handle now, with its ID.
 type DueLease = (u64, Arc<HeldLease>);
 
 impl Schedule {
@@ -89,8 +88,9 @@ impl Schedule {
         self.wakes.extend(wake.map(|moment| (moment, id)));
     }
 
-    /// Returns the leases to handle now. Schedules each of them again for [`AFTER_PANIC`] from now, so that no lease is
-    /// forgotten if its handling panics. Without a panic, the time of the lease's next step replaces that time.
+    /// Returns the leases to handle now. Schedules each of them again for [`AFTER_PANIC`] from now, so that the renewer
+    /// handles a lease again if a panic interrupts the handling. Without a panic, the time of the lease's next step
+    /// replaces that time.
     fn due(&mut self, now: Moment) -> Vec<DueLease> {
         let mut due = Vec::new();
         while let Some(&(moment, id)) = self.wakes.first()
@@ -124,7 +124,8 @@ impl Renewer {
         &self.driver
     }
 
-    /// Starts to renew a lease, and returns its number. Must be called on the runtime.
+    /// Starts to renew a lease, and returns the ID that the renewer assigned to the lease. Must be called on the
+    /// runtime.
     pub(crate) fn add(self: &Arc<Self>, lease: &Arc<HeldLease>) -> u64 {
         let wake = lease.state().wake();
         let mut schedule = self.schedule.lock();
@@ -196,7 +197,6 @@ impl Renewer {
         }
     }
 
-    /// Removes all leases of this client, and returns them.
     fn take_all(&self) -> Vec<Arc<HeldLease>> {
         let mut schedule = self.schedule.lock();
         schedule.wakes.clear();
@@ -216,7 +216,7 @@ impl Renewer {
         let due = self.schedule.lock().due(now);
         let mut renewals = Vec::new();
         for (id, lease) in due {
-            // A panic while this lease is handled must not prevent the renewal of the others.
+            // A panic while this lease is handled must not prevent the renewal of other leases.
             let Some(step) = panics::contain(|| lease.renewal_step()) else { continue };
             match step {
                 RenewalStep::Ended if lease.is_dropped() => self.remove(id),
@@ -245,7 +245,7 @@ impl Renewer {
         (lease.grant.term.ttl, slot, subject.permit().is_some(), subject.is_shared())
     }
 
-    /// Renews these leases in batches, one after the other.
+    /// Renews these leases in batches, with a pause between two batches.
     fn renew(self: &Arc<Self>, mut leases: Vec<DueLease>) {
         leases.sort_by_cached_key(|due| self.batch_key(due));
         let batches = leases.chunk_by(|one, next| self.batch_key(one) == self.batch_key(next));
@@ -261,14 +261,16 @@ impl Renewer {
         }
     }
 
-    /// Begins the renewal of each of these leases that is still due. Returns their numbers and extensions.
+    /// Begins the renewal of each of these leases that is still due. Returns their IDs and extensions. Schedules the
+    /// next step of the other leases.
     fn begin(&self, leases: Vec<DueLease>) -> (Vec<u64>, Vec<PendingExtension>) {
         let now = clock::now();
         let begun = leases.into_iter().filter_map(|(id, lease)| {
             let begun = panics::contain(|| lease.begin_renewal(now));
             match begun {
                 Some(Some(item)) => return Some((id, item)),
-                // The lease has ended, is being upgraded, or was extended by its holder meanwhile.
+                // The lease has ended, is being upgraded, or was extended by its holder meanwhile, so handle it again
+                // now.
                 Some(None) => self.wake_at(id, now),
                 None => self.wake_at(id, now.plus(AFTER_PANIC)),
             }
@@ -303,7 +305,8 @@ impl Renewer {
         }
     }
 
-    /// Schedules the next step of a lease for this moment.
+    /// Schedules the next step of a lease for `moment`, which replaces the time that was set before. Wakes the
+    /// renewer's task if needed.
     fn wake_at(&self, id: u64, moment: Moment) {
         let mut schedule = self.schedule.lock();
         schedule.set_wake(id, Some(moment));
@@ -376,9 +379,9 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<DueLea
 ///
 /// Blocks until the nodes have confirmed the releases, for at most `patience` in total.
 ///
-/// Acquires that are under way or start later fail with [`ErrorCode::Closed`](crate::ErrorCode::Closed). Holders are
-/// not notified of a loss: each lease counts as released by its holder, but the option `keep` does not apply. A
-/// detached lease whose text was not taken is also released, if its [`Lease`](crate::Lease) still exists.
+/// Acquires that are running or start later fail with [`ErrorCode::Closed`](crate::ErrorCode::Closed). Holders are not
+/// notified of a loss: each lease counts as released by its holder, but the option `keep` does not apply. A detached
+/// lease whose text was not taken is also released, if its [`Lease`](crate::Lease) still exists.
 pub fn release_all(patience: Duration) {
     let began = Instant::now();
     let renewers: Vec<_> = {

@@ -22,10 +22,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The error when the fence counter cannot grow any more.
+/// The error of a request that needs a new fence when the fence counter cannot grow any more.
 const USED_UP: &str = "the fence counter is used up";
 
-/// The lock records of a node, and its listeners.
 #[derive(Default)]
 pub(crate) struct NodeMemory {
     /// The lock records, by lock key.
@@ -35,18 +34,17 @@ pub(crate) struct NodeMemory {
     permits: HashMap<String, Permits>,
     /// The callbacks for messages, by channel.
     listeners: HashMap<String, RefCell<Vec<MessageCallback>>>,
-    /// The [`NodeMemory::size`] at which the node next looks for expired data.
+    /// The [`NodeMemory::size`] at which the node next removes expired data.
     full: usize,
 }
 
-/// The smallest size at which a node looks for expired data.
+/// The smallest [`NodeMemory::size`] at which a node removes expired data.
 const LEAST_FULL: usize = 256;
 
 /// A callback for the messages on one channel. Returns `false` if nobody listens any more.
 pub(crate) type MessageCallback = Box<dyn Fn(&str) -> bool + Send>;
 
 impl NodeMemory {
-    /// Answers a request that arrives at `time`.
     pub(crate) fn answer(&mut self, time: Time, request: &Request) -> Result<Reply, &'static str> {
         let now = time.now;
         self.forget_expired(time);
@@ -415,7 +413,6 @@ impl NodeMemory {
         self.records.len() + self.permits.len() + self.listeners.len()
     }
 
-    /// Adds a listener for all further messages on this channel.
     pub(crate) fn listen(&mut self, channel: &str, listener: MessageCallback) {
         self.listeners.entry(channel.to_owned()).or_default().get_mut().push(listener);
     }
@@ -495,7 +492,7 @@ impl NodeMemory {
 }
 
 /// Checks an ACQUIRE or TRANSFER. Returns an error if the fence counter is used up, as fence.lua does. Returns `Own` if
-/// the token already holds one of the resources. Otherwise returns `None`, and the request goes on.
+/// the token already holds one of the resources. Otherwise returns `None`: the node then handles the request.
 fn check(
     records: &[RecordInMode<'_, Token>],
     time: Time,

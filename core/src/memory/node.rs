@@ -1,5 +1,5 @@
-//! In-memory nodes (`memory://name`), for unit tests that users write. They answer the same requests as a
-//! server. Keys expire by the same clock that measures the validity of leases.
+//! In-memory nodes (`memory://name`), for unit tests that users write. The nodes answer the same requests as a server.
+//! Keys expire by the same clock that measures the validity of leases.
 //!
 //! This module owns the nodes of the process, their connections, and the faults that tests inject. `entries.rs` has the
 //! data of a node. `node/connection.rs` and `node/subscription.rs` connect to nodes; `client/test_nodes.rs` injects the
@@ -48,7 +48,7 @@ struct MemoryState {
     last_connection: u64,
 }
 
-/// A request that waits for its answer.
+/// A request that arrived while the node was frozen, and the callback for its answer.
 struct UnansweredRequest {
     request: Arc<Request>,
     on_answer: Box<dyn FnOnce(Answered) + Send>,
@@ -85,7 +85,7 @@ impl Fault {
 }
 
 impl MemoryNode {
-    /// The node with this name, created on first use.
+    /// Returns the node with this name. Creates the node if it does not exist.
     pub(crate) fn named(name: &str) -> Arc<Self> {
         Arc::clone(NODES.get_or_init(Mutex::default).lock().entry(name.to_owned()).or_default())
     }
@@ -95,7 +95,7 @@ impl MemoryNode {
         NODES.get_or_init(Mutex::default).lock().remove(name);
     }
 
-    /// Opens a connection. `on_broken` is called when the connection breaks.
+    /// Opens a connection. `on_broken` is called when the connection breaks. Fails if the node refuses connections.
     pub(crate) fn connect(
         self: &Arc<Self>,
         on_broken: impl Fn() + Send + Sync + 'static,
@@ -201,7 +201,6 @@ impl MemoryNode {
 }
 
 impl MemoryState {
-    /// Answers a request as a server would.
     fn answer(&mut self, request: &Request) -> Answered {
         let time = Time { now: clock::now(), wall: wall_clock_micros() };
         self.entries.answer(time, request).map_err(Failure::refused)
@@ -230,7 +229,7 @@ pub(crate) struct MemoryInfo {
 }
 
 impl MemoryConnection {
-    /// Sends a request. `on_answer` is called with the node's answer.
+    /// Sends a request. `on_answer` is called with the node's answer, or with a failure if the connection is broken.
     pub(crate) fn ask(
         &self,
         request: &Arc<Request>,
@@ -251,7 +250,7 @@ impl MemoryConnection {
         on_answer(answered);
     }
 
-    /// Queries information about the node. Waits while the node is frozen.
+    /// Queries information about the node. Waits while the node is frozen. Fails if the connection is broken.
     pub(crate) async fn info(&self) -> Result<MemoryInfo, Failure> {
         self.node.answers().await;
         let state = self.node.state.lock();
@@ -265,7 +264,8 @@ impl MemoryConnection {
         })
     }
 
-    /// Sends all further messages on this channel to `listener`. Waits while the node is frozen.
+    /// From now on, passes all messages on this channel to `listener`. Waits while the node is frozen. Fails if the
+    /// connection is broken.
     pub(crate) async fn listen(
         &self,
         channel: &str,

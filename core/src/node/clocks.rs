@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Clocks(Mutex<NodeClocks>);
 
 impl Clocks {
-    /// Creates the clocks of `nodes` nodes, none of which has been read yet.
+    /// Creates the record for `nodes` nodes. No clock has been read yet.
     pub(crate) fn new(nodes: usize) -> Self {
         Self(Mutex::new(NodeClocks::new(nodes)))
     }

@@ -132,7 +132,7 @@ impl Node {
 
     pub(super) async fn open_in_time(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {
         let opening = async {
-            // A panic is a bug in quorlock or in a library that it uses.
+            // A panic is a bug in quorlock or in a library. Treat the panic as a failed attempt to connect.
             let panicked = || Err(Failure::unreachable("connecting to it panicked"));
             panics::contained(self.open()).await.unwrap_or_else(panicked)
         };
@@ -189,7 +189,7 @@ impl Node {
             }
         }
         if self.owner.is_some() {
-            // `routing.rs` records the ids of all servers of a cluster.
+            // `routing.rs` records the ids of all servers of a cluster, so do not record this server's id here.
             return Ok(());
         }
         let ids = info.map(|info| info.run_id).into_iter().collect();
@@ -199,7 +199,7 @@ impl Node {
 
 #[cfg(test)]
 impl Node {
-    /// Reports to the simulation what the restart guard learns about the server.
+    /// Reports to the simulation what the server has reported to the restart guard.
     fn report_look(&self, info: Option<&ServerInfo>) {
         crate::runtime::machine::record(|| {
             let position = self.position;
@@ -213,8 +213,8 @@ impl Node {
     }
 }
 
-/// Waits until a fault of an in-memory node ends. The node can then be connected without a further pause.
-/// Faults that ended before this call do not count. For a server, the returned future never completes.
+/// Returns a future that completes when a fault of an in-memory node ends after this call. The client then connects to
+/// the node without a further pause. For a server, the future never completes.
 fn recovered(target: &Target) -> impl Future<Output = ()> + use<> {
     let recovered = match target {
         Target::Memory(name) => Some(MemoryNode::named(name).recovered()),

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// A connection on which any thread may send requests.
+/// The connection of a node. Any thread may send requests on the connection.
 pub(crate) enum NodeConnection {
     Redis(Box<Redis>),
     Memory(MemoryConnection),
@@ -36,13 +36,14 @@ pub(crate) enum NodeConnection {
     Simulated(Arc<dyn simulated::Connection>),
 }
 
-/// A connection to a server.
+/// A connection to a Redis or Valkey server.
 pub(crate) struct Redis {
     connection: Connection<ReplySink>,
     server: Arc<Server>,
     /// The sentinels that reported the server; `None` if the URL names the server or its cluster.
     named: Option<Named>,
-    /// Whether the server has refused a batch. Other batches would then only delay their requests.
+    /// Whether the server has refused a batch. The client then sends no more batches, because they would only delay
+    /// their requests.
     refuses_batches: AtomicBool,
 }
 
@@ -87,7 +88,8 @@ impl NodeConnection {
         }
     }
 
-    /// Authenticates, loads the scripts that are used often, and queries information about the server.
+    /// Authenticates, loads the scripts that are used often, and queries information about the server. Returns `None`
+    /// if INFO is not permitted.
     ///
     /// A request whose script is not loaded has to be sent again with the source of the script (EVAL). Sending it
     /// again costs a round trip and changes the order of requests.
@@ -182,8 +184,8 @@ impl NodeConnection {
         }
     }
 
-    /// Sends a request. If the request has to wait for others, and `may_batch` is `true`, the request may become part
-    /// of a batch. Returns the sink if the connection has no room for the request now.
+    /// Sends a request. If the request has to wait for earlier requests, and `may_batch` is `true`, the request may
+    /// become part of a batch. Returns the sink if the connection has no room for the request now.
     pub(crate) fn send(
         &self,
         packed_request: &PackedRequest,
@@ -230,8 +232,8 @@ impl NodeConnection {
         redis.connection.send_behind(&asking, &packed, request.limit(), sink)
     }
 
-    /// Sends a request alone after its batch did not run it. `refusal`: the server's error if the server refused the
-    /// whole batch. Returns the sink if the connection has no room for the request now.
+    /// Sends a request alone, because the server did not run it as part of a batch. `refusal`: the server's error if
+    /// the server refused the whole batch. Returns the sink if the connection has no room for the request now.
     pub(crate) fn send_alone(
         &self,
         request: &Arc<Request>,
@@ -247,7 +249,7 @@ impl NodeConnection {
                 let packed = packed_request.bytes();
                 return redis.connection.send_behind(&first, packed, request.limit(), sink);
             }
-            // The server would refuse most other batches, too.
+            // The server would also refuse most other batches, so send no more batches on this connection.
             Some(ErrorKind::Server(
                 ServerErrorKind::NoPerm
                 | ServerErrorKind::CrossSlot
@@ -289,7 +291,7 @@ impl NodeConnection {
         }
     }
 
-    /// Waits until there may be room for another request.
+    /// Waits until the connection may have room for another request.
     pub(crate) async fn room(&self) {
         if let Self::Redis(redis) = self {
             redis.connection.room().await;

@@ -75,12 +75,13 @@ pub(crate) struct Done<'a> {
 
 /// The part of a connection that this module uses.
 pub(crate) trait Route: Send + Sync {
-    /// Handles an error of the server: sends the request again if the error is a redirection or an
-    /// unknown script, and otherwise answers the sink.
+    /// Handles an error of the server: sends the request again if the server redirects it or does not know its script,
+    /// and otherwise answers the sink.
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, sink: ReplySink);
 
-    /// Sends a request alone after its batch did not run it. `refusal`: the server's error if the server refused the
-    /// whole batch; only one request of the batch gets the error.
+    /// Sends a request alone, because the server did not run it as part of a batch. `refusal`: the server's error if
+    /// the server refused the whole batch. Only one request of the batch gets this error, so that the connection reacts
+    /// to the error once.
     fn send_alone(
         self: Arc<Self>,
         request: &Arc<Request>,
@@ -113,9 +114,8 @@ impl PackedRequest {
     }
 }
 
-/// The requests in flight of one fan-out.
+/// The table of the requests of one fan-out, with the state of each request.
 pub(crate) struct InFlight {
-    /// The time limit for the answers.
     patience: Duration,
     requests: Mutex<RequestsInFlight>,
 }
@@ -229,7 +229,8 @@ impl InFlight {
         self.lock().take(|state| matches!(state, RequestState::Open))
     }
 
-    /// Whether a late answer to a request that may create keys is awaited, or has arrived but was not taken.
+    /// Whether [`InFlight::take_late`] may still return an answer. Only requests that may create keys have late
+    /// answers.
     pub(crate) fn has_late(&self) -> bool {
         self.lock().entries.iter().any(|entry| matches!(entry.state, RequestState::Late(_)))
     }
@@ -297,7 +298,7 @@ impl RequestsInFlight {
     }
 }
 
-/// The sink for the answer to one request.
+/// Receives the answer to one request. If the sink is dropped without an answer, no answer will arrive.
 pub(crate) struct ReplySink {
     in_flight: Arc<InFlight>,
     entry: usize,
@@ -383,16 +384,17 @@ impl ReplySink {
         }
     }
 
-    /// Returns the connection and the request; `None` if the answer is not awaited any more, or if the
-    /// connection is gone.
+    /// Returns the connection on which the request was sent, and the request. Returns `None` if the fan-out does not
+    /// wait for the answer any more, or if the connection is gone.
     fn open_request(&self) -> Option<(Arc<dyn Route>, Arc<Request>)> {
         let in_flight = self.in_flight.lock();
         let entry = in_flight.entries.get(self.entry).filter(|entry| entry.is_open())?;
         Some((entry.route.as_ref()?.upgrade()?, Arc::clone(&entry.request)))
     }
 
-    /// Sends the request alone after its batch did not run it. If the fan-out does not wait for the answer any more,
-    /// returns the command to send, or `None` if the request creates keys, because its UNDO may have been sent already.
+    /// Sends the request alone, because the server did not run it as part of a batch, and returns `None`. If the
+    /// fan-out does not wait for the answer any more, returns the command for the caller to send, or `None` if the
+    /// request may create keys: its UNDO may have been sent already.
     pub(crate) fn send_alone(
         self,
         request: &Arc<Request>,
@@ -420,7 +422,7 @@ impl ReplySink {
         self.answer_to(|_| answered);
     }
 
-    /// Delivers the answer that `answered` returns for the request.
+    /// Delivers the answer that `answered` returns for the request, unless nobody waits for an answer.
     fn answer_to(mut self, answered: impl FnOnce(&Request) -> Answered) {
         self.has_answered = true;
         let (kept, waker) = {
@@ -432,7 +434,7 @@ impl ReplySink {
                     entry.state = RequestState::Answered(answered(&entry.request))
                 }
                 RequestState::Late(late) => *late = Some(answered(&entry.request)),
-                // The answer arrived before the fan-out noticed that the request was given up.
+                // The answer arrived before the fan-out noticed that the request was given up, so use the answer.
                 RequestState::GivenUp => {
                     entry.state = RequestState::Answered(answered(&entry.request));
                 }
@@ -482,7 +484,8 @@ impl Receive for ReplySink {
             }
             Err(error) => match self.open_request() {
                 Some((route, request)) => route.refused(&request, &error, self),
-                // The request is no longer open, or its connection is gone.
+                // The fan-out does not wait for the answer any more, or the connection is gone, so no connection can
+                // handle the error.
                 None if error.is_io_error() => self.lost(failure(&error, true)),
                 None => self.answer(Err(failure(&error, true))),
             },
@@ -495,12 +498,12 @@ impl Receive for ReplySink {
             Vec::new()
         };
         let (mut refusal, replies) = match reply {
-            // The connection has ended.
+            // The connection has ended, so each request of the batch fails or is sent again.
             Err(error) => return answer_all(batch, &|sink| sink.receive(Err(error.clone()))),
             Ok(Value::ServerError(error)) => {
                 let error = RedisError::from(error);
                 // The server's memory is being replaced, so the server would refuse each request. Answer all requests
-                // with this error, so that the restart guard learns of it.
+                // with this error, so that the restart guard starts again.
                 if implies_new_memory(failure(&error, true).outcome) {
                     return answer_all(batch, &|sink| sink.receive(Err(error.clone())));
                 }

@@ -89,8 +89,7 @@ impl FanOut {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Whether a late answer to a request that may create keys is awaited, or has arrived but was not
-    /// returned by [`FanOut::late`].
+    /// Whether [`FanOut::late`] may still return an answer. Only requests that may create keys have late answers.
     pub(crate) fn has_late(&self) -> bool {
         self.in_flight.has_late()
     }
@@ -125,7 +124,7 @@ impl FanOut {
                 self.cancel_unsent();
                 match self.in_flight.take_unanswered() {
                     Some(taken) => taken,
-                    // The last answer has arrived in the meantime.
+                    // The last answer has arrived in the meantime, so take it.
                     None => return self.poll_next(context),
                 }
             }

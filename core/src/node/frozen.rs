@@ -27,7 +27,7 @@ const USUAL_LATENCIES: u32 = 4;
 const SHORTEST_DOUBT: Duration = Duration::from_millis(20);
 
 impl Node {
-    /// Records that a request got no answer within `waited`.
+    /// Records that a request got no answer within `waited`. Replaces the connection if it seems stuck.
     pub(super) fn timed_out(self: &Arc<Self>, link: &Arc<Link>, waited: Duration) {
         let timeouts = link.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
         // Replace only a connection that is at least `connect_timeout` old. Without this rule, a node that
@@ -66,8 +66,8 @@ impl Node {
         });
     }
 
-    /// Opens a second connection because `link` may be stuck. Switches to the second connection unless an
-    /// answer arrives on `link` meanwhile. `before`: the record of the answers on `link` so far.
+    /// Opens a second connection because `link` may be stuck. Switches to the second connection unless an answer
+    /// arrives on `link` meanwhile. `before`: an earlier record of the answers on `link`.
     ///
     /// Does not wait for [`STUCK_AFTER`] timeouts, because a lease that is renewed only twice before it ends
     /// could end first.
@@ -113,7 +113,7 @@ impl Node {
             events::disconnected(self.address());
             self.health.connected(self.address());
             self.counters.reconnects.up();
-            // Requests in flight that may be repeated are sent again on the new connection now. They need not
+            // Requests in flight that may be repeated are sent again on the new connection now. These requests need not
             // wait for their deadlines.
             link.connection.give_up();
         }

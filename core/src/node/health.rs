@@ -1,5 +1,5 @@
-//! Reports changes of a node's health as events: one event when a problem begins, and one when it ends.
-//! Refusals are different: no event reports their end, and they are reported at most once per
+//! Reports changes of a node's health as events: one event when a problem begins, and one when it ends. Refusals are an
+//! exception: no event reports that a node stops refusing requests, and a refusal is reported at most once per
 //! [`REFUSED_AGAIN`]. This module decides nothing. `mod.rs`, `connect.rs` and `frozen.rs` call it.
 
 use crate::error::NodeOutcome;
@@ -28,7 +28,7 @@ struct HealthState {
     was_connected: bool,
     /// The time at which the node went down; `None` if it is not down.
     down: Option<Moment>,
-    /// The time of the last report of a refusal.
+    /// When an event last reported a refusal by this node; `None` if no event has.
     refused: Option<Moment>,
 }
 
@@ -37,7 +37,7 @@ impl Health {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the node is connected. Returns whether it had been connected before.
+    /// Records that the node is connected, and emits an event. Returns whether the node had been connected before.
     pub(crate) fn connected(&self, node: &str) -> bool {
         let (was_connected, down) = {
             let mut state = self.state();
@@ -50,7 +50,7 @@ impl Health {
         was_connected
     }
 
-    /// Records that an attempt to connect failed, or that the node stopped answering.
+    /// Records that an attempt to connect failed, or that the node stopped answering. Emits one event per outage.
     pub(crate) fn failed(&self, node: &str, failure: &Failure) {
         let is_new = {
             let mut state = self.state();
@@ -58,13 +58,14 @@ impl Health {
             state.down.get_or_insert_with(clock::now);
             is_new
         };
-        // `identity.rs` reports duplicate nodes.
+        // Do not report duplicate nodes here, because `identity.rs` reports them.
         if is_new && failure.outcome != NodeOutcome::Duplicate {
             events::down(node, failure.outcome, &failure.detail);
         }
     }
 
-    /// Records the node's answer to a request for its vote, or the failure of that request.
+    /// Emits the events that follow from the node's answer to a request for its vote, or from the failure of that
+    /// request.
     pub(crate) fn voted(&self, node: &str, answered: &Answered) {
         match answered {
             Ok(Reply::Uncounted(_, from)) => {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The identities of all nodes of one client.
+/// The server ids of all nodes of one client, and the known duplicates.
 #[derive(Debug)]
 pub(crate) struct Identities {
     addresses: Vec<String>,
@@ -86,7 +86,8 @@ impl Identities {
         self.change(|known| known[node] = Identity::Duplicate { of: duplicate, by_id: false });
     }
 
-    /// Records that the node granted a token that no other node already held.
+    /// Records that the node has voted in a round without proving to be a duplicate, so that no further proof is
+    /// needed.
     pub(crate) fn proven(&self, node: usize) {
         self.change(|known| {
             if let Identity::Unreported { proven } = &mut known[node] {
@@ -121,7 +122,7 @@ impl Identities {
             _ => None,
         };
         let (node, duplicate) = (0..known.len()).find_map(duplicate)?;
-        // The message may be shown to anyone, so it must not contain addresses: it names nodes by their
+        // The message may be shown to anyone, so it must not contain addresses: the message names nodes by their
         // positions. The addresses are only in the reports, which must not be shown to everyone.
         let message = match duplicate {
             Some(duplicate) => format!(

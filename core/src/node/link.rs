@@ -30,32 +30,31 @@ pub(super) enum LinkState<N> {
     /// Not connected: the last attempt to connect failed, or the node gave up its last connection.
     /// Another attempt follows in the background. Requests fail at once.
     Down(Failure),
-    /// The client is closed.
     Closed,
 }
 
-/// The part of a cluster that its connections use.
+/// The part of a cluster that the connections to its masters use.
 pub(super) trait Masters: Send + Sync {
     /// Sends a redirected request to the right server. Returns the sink if that server is not
     /// known.
     fn redirect(&self, to: Redirect, request: &Arc<Request>, sink: ReplySink) -> Option<ReplySink>;
 }
 
-/// A connection in use.
+/// An open connection of a node, and the time and latency of its last answer.
 pub(crate) struct Link {
     pub(crate) connection: NodeConnection,
     /// Distinguishes this connection from earlier and later ones.
     pub(super) id: Arc<()>,
     pub(super) since: Moment,
     pub(super) timeouts: AtomicU32,
-    /// Whether a task already waits to see if this connection is stuck, or opens another one to replace it.
+    /// Whether a task is already checking if this connection is stuck, or opening another connection to replace it.
     pub(super) is_doubted: AtomicBool,
     /// When a caller last took an answer that had arrived in time, in nanoseconds since the origin of the
     /// clock.
     heard: AtomicU64,
     /// The latency of the answer at `heard`, in nanoseconds.
     latency: AtomicU64,
-    /// The cluster that the server belongs to, if any.
+    /// The cluster that the server belongs to; `None` if the node is not a cluster.
     pub(super) owner: Option<Weak<dyn Masters>>,
 }
 
@@ -66,7 +65,7 @@ pub(super) struct Heard {
     /// When a caller last took an answer that had arrived in time; before the first answer, when the
     /// connection was opened.
     pub(super) at: Moment,
-    /// Changes when an answer arrives, even if no caller needs the answer any more.
+    /// A number that changes with each answer that arrives, even if no caller waits for the answer any more.
     received: u64,
 }
 
@@ -94,20 +93,17 @@ impl Link {
         link
     }
 
-    /// Records an answer at `now` that took `latency`.
     pub(super) fn answered(&self, now: Moment, latency: Duration) {
         self.timeouts.store(0, Ordering::Relaxed);
         self.heard.store(nanos(now.since(ORIGIN)), Ordering::Relaxed);
         self.latency.store(nanos(latency), Ordering::Relaxed);
     }
 
-    /// Returns the record of the answers on the connection so far.
     pub(super) fn heard(&self) -> Heard {
         let at = Moment::from_origin(Duration::from_nanos(self.heard.load(Ordering::Relaxed)));
         Heard { at, received: self.connection.received() }
     }
 
-    /// The latency of the last answer.
     pub(super) fn latency(&self) -> Duration {
         Duration::from_nanos(self.latency.load(Ordering::Relaxed))
     }
@@ -123,9 +119,9 @@ impl Route for Link {
     fn refused(self: Arc<Self>, request: &Arc<Request>, error: &RedisError, mut sink: ReplySink) {
         let is_unknown = error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
         let unsent = match Redirect::of(error) {
-            // The server does not know the script, so send its source. The server may then process this request
-            // after later ones; `mark_sent` records that the order is unknown. `hop` limits how often the source
-            // is sent to a server that never knows the script.
+            // The server does not know the script, so send its source. The server may then process this request after
+            // later requests; `mark_sent` records that the order is unknown. `hop` limits how often the source is sent
+            // to a server that never knows the script.
             _ if is_unknown && sink.hop() && sink.mark_sent(Arc::<Self>::clone(&self)) => {
                 self.connection.send_source(request, sink).err()
             }

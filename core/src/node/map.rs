@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The masters of a cluster and their slots.
 pub(crate) struct Map<N> {
     shards: Vec<(Shard, Arc<N>)>,
 }
@@ -43,13 +42,13 @@ impl<N: Peer + 'static> Map<N> {
         self.shards.iter().map(|(_, node)| node)
     }
 
-    /// The master at this place.
+    /// Returns the master with this address; `None` if the map has no such master.
     pub(crate) fn at(&self, place: &ServerAddress) -> Option<&Arc<N>> {
         self.shards.iter().find(|(shard, _)| shard.place == *place).map(|(_, node)| node)
     }
 
-    /// Sends a request to the master that serves its slot. If the request cannot be sent
-    /// immediately, returns a future that sends it.
+    /// Sends a request to the master that serves the request's slot. If the request cannot be sent immediately, returns
+    /// a future that sends it. If no known master serves the slot, answers the sink with a failure.
     pub(crate) fn send(
         &self,
         packed_request: &PackedRequest,

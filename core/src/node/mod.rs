@@ -1,4 +1,4 @@
-//! The nodes: one connection to each, requests with a deadline, and what is known about each node.
+//! The nodes: the connection to each node, requests with a deadline, and what the client knows about each node.
 //!
 //! This module owns each node's connection state, restart guard and identity. It reports how each
 //! node answered. It does not count votes or decide about leases: `lock` does that with
@@ -77,11 +77,11 @@ pub(crate) struct Node {
     /// The longest lease that a restarted node may have forgotten; `None` if the restart guard is
     /// off.
     term: Option<Term>,
-    /// The restart guard; `None` if it is off, or if the node is a cluster, whose servers have their own guards.
+    /// The restart guard; `None` if the guard is off, or if the node is a cluster, whose servers have their own guards.
     guard: Option<Mutex<Guard>>,
     check_interval: Duration,
     counters: Arc<Counters>,
-    /// The cluster that this server belongs to, if any.
+    /// The cluster that this server belongs to; `None` if the server is not part of a cluster.
     owner: Option<Weak<Node>>,
     /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
@@ -126,7 +126,7 @@ impl Node {
         deadlines: &Arc<Deadlines>,
         clocks: &Arc<Clocks>,
     ) -> Arc<Self> {
-        // Each server of a cluster has a guard of its own.
+        // A cluster has no guard, because each of its masters has a guard of its own.
         let guard = options.restart_guard.filter(|_| !endpoint.is_cluster());
         let (often, seldom) = CHECK_INTERVAL;
         Arc::new(Self {
@@ -301,7 +301,7 @@ impl Node {
         }
     }
 
-    /// Closes the connection for good.
+    /// Closes the connection and never opens another one. For a cluster, closes the connections to all masters.
     pub(crate) fn close(&self) {
         if let Some(map) = self.map() {
             map.nodes().for_each(|node| node.close());

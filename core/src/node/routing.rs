@@ -1,4 +1,5 @@
-//! A node that is a whole cluster: finds its masters, and follows redirections to them.
+//! The part of [`Node`] for Redis Clusters: finds the cluster's masters, and sends redirected requests to the right
+//! master.
 //!
 //! Each master is a [`Node`] of its own, with the position and the counters of the cluster.
 
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The shortest time between two queries of a cluster's masters.
+/// The shortest time between two queries that ask a cluster which servers are its masters.
 const REROUTE_DELAY: Duration = Duration::from_millis(100);
 
 impl Node {
@@ -46,8 +47,8 @@ impl Node {
         Ok(map)
     }
 
-    /// Creates the node for a server of this cluster. `is_late`: the server became a master while
-    /// this client was running.
+    /// Creates the node for a master of this cluster. `is_late`: the server may have become a master after this client
+    /// first connected to the cluster.
     fn member(self: &Arc<Self>, server: Server, is_late: bool) -> Arc<Self> {
         let guard = self.term.map(|term| {
             let mut guard = Guard::new(term);
@@ -90,7 +91,7 @@ impl Node {
         }
     }
 
-    /// The masters, if this node is a connected cluster.
+    /// Returns the masters and their slots if this node is a connected cluster; else `None`.
     pub(super) fn map(&self) -> Option<Arc<Map<Self>>> {
         match &*self.state.borrow() {
             LinkState::Routed(map) => Some(Arc::clone(map)),
@@ -127,7 +128,8 @@ impl link::Masters for Node {
     }
 }
 
-/// Queries the masters again whenever they may have changed, until the node is closed or dropped.
+/// Asks the cluster again which servers are its masters whenever they may have changed, and updates the map. Ends when
+/// the node is closed or dropped.
 pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()>) {
     while stale.changed().await.is_ok() {
         let Some(node) = node.upgrade() else { return };

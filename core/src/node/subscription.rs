@@ -1,5 +1,4 @@
-//! Subscriptions: connections on which nodes deliver messages. These are notifications for waiters, and the
-//! messages of elections.
+//! Subscriptions: connections on which nodes deliver notifications for waiters and the messages of elections.
 //!
 //! This module opens subscriptions and parses notifications. `lock/waiting/subscriber.rs` decides when to
 //! subscribe to which channels, and which recipient gets a message.
@@ -20,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Called with the channel and the text of each message.
+/// A callback for messages: gets the channel and the text of each message.
 type OnMessage = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// A subscription to messages of one node. Dropping it ends the subscription.
@@ -100,7 +99,7 @@ impl Subscription {
         }
     }
 
-    /// Adds a channel. Has no time limit.
+    /// Subscribes to one more channel. Has no time limit.
     pub(crate) async fn subscribe(&self, channel: &str) -> Result<(), Failure> {
         match self {
             Self::Redis { connections } => {
@@ -112,7 +111,7 @@ impl Subscription {
         }
     }
 
-    /// Removes a channel. Has no time limit.
+    /// Unsubscribes from a channel. Has no time limit.
     pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<(), Failure> {
         match self {
             Self::Redis { connections } => {
@@ -181,8 +180,9 @@ impl LocalConnection {
     }
 }
 
-/// Opens a connection to the current server of a target, and authenticates. Returns the connection and the server.
-/// If sentinels name the server, also returns the time for which a majority of them has named it. Has no time limit.
+/// Opens a connection to the current server of a target, and authenticates. Returns the connection and the server. If
+/// sentinels name the server, also returns the time for which a majority of the sentinels has named this server. Has no
+/// time limit.
 pub(crate) async fn reach(
     target: &Target,
 ) -> Result<(Connection<Nobody>, Arc<Server>, Option<Duration>), Failure> {
@@ -236,7 +236,8 @@ async fn change(
     Ok(())
 }
 
-/// Parses a notification. Returns the number of the waiter, and the lock key that is free.
+/// Parses a notification. Returns the number of the waiter, and the lock key that is free; `None` if the message is not
+/// a notification.
 pub(crate) fn notification(message: &str) -> Option<(u64, &str)> {
     let (number, lock) = message.split_once(' ')?;
     Some((number.parse().ok()?, lock))

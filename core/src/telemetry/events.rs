@@ -119,7 +119,6 @@ pub(crate) fn acquiring(resources: &Resources, modes: &Modes) -> AcquireSpan {
     AcquireSpan(span.unwrap_or_else(Span::none))
 }
 
-/// Reports that an acquire succeeded after `took`.
 pub(crate) fn acquired(
     span: &AcquireSpan,
     (resources, modes): (&Resources, &Modes),
@@ -165,7 +164,6 @@ pub(crate) fn not_acquired(
     });
 }
 
-/// Reports that an acquire lost a round.
 pub(crate) fn round_lost(resources: &Resources, loss: Loss) {
     let outcome = match loss {
         Loss::Contended { .. } => "held",
@@ -217,7 +215,7 @@ pub(crate) fn extended(
             name: "lease.extended", target: LEASE, Level::DEBUG,
             resource = %Names(resources), fence, seconds = took.as_secs_f64(), "lease extended"
         ),
-        // The event `lease.lost` reports the loss.
+        // The event `lease.lost` reports the loss, so emit no event here.
         Extended::Lost => {}
         Extended::Undecided if trouble => event!(
             name: "lease.extension_failed", target: LEASE, Level::DEBUG,
@@ -264,7 +262,7 @@ pub(crate) fn silent(resources: &Resources, (fence, holder): (u64, &str), timeou
     );
 }
 
-/// Reports that the holder of a valid lease dropped it without releasing it.
+/// Reports that the holder of a valid lease dropped the lease without releasing it.
 pub(crate) fn dropped(resources: &Resources, fence: u64, holder: &str) {
     event!(
         name: "lease.dropped", target: LEASE, Level::WARN,
@@ -282,7 +280,6 @@ pub(crate) fn limits_differ(resources: &Resources, limit: u32, known: u32) {
     );
 }
 
-/// Reports that a lease was detached, for another client to adopt it.
 pub(crate) fn detached(resources: &Resources, (fence, holder): (u64, &str)) {
     event!(
         name: "lease.detached", target: LEASE, Level::DEBUG,
@@ -386,13 +383,12 @@ pub(crate) fn counts(node: &str) {
     event!(name: "node.counts", target: NODE, Level::INFO, node, "node has a vote again");
 }
 
-/// Reports that a node answers with errors. Called at most once a minute per node.
+/// Reports that a node answers requests for its vote with errors. Called at most once a minute per node.
 pub(crate) fn refused(node: &str, outcome: NodeOutcome, detail: &str) {
     let outcome = outcome.as_str();
     event!(name: "node.refused", target: NODE, Level::WARN, node, outcome, detail, "node refuses");
 }
 
-/// Reports that a node is the same server as another node.
 pub(crate) fn duplicate(node: &str, other: &str) {
     event!(
         name: "node.duplicate", target: NODE, Level::ERROR,

@@ -1,4 +1,4 @@
-//! Latency histograms with fixed buckets. Any thread may add a duration to a histogram; adding does not block.
+//! Latency histograms with fixed buckets. Any thread may add a duration to a histogram, which does not block.
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub struct Histogram {
     pub counts: Vec<u64>,
 }
 
-/// A histogram that is being filled.
+/// A histogram to which any thread may add durations. [`Timings::read`] copies the current counts.
 #[derive(Debug, Default)]
 pub(crate) struct Timings {
     counts: [AtomicU64; BOUNDS.len() + 1],

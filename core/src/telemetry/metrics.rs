@@ -12,9 +12,9 @@ use std::fmt::{self, Display, Write};
 pub struct Family {
     /// The name, following Prometheus conventions, without the `_total` suffix of counters.
     pub name: &'static str,
-    /// The kind of metric.
+    /// Whether the metric is a counter, a gauge or a histogram.
     pub kind: Kind,
-    /// The help text.
+    /// A sentence that describes the metric.
     pub help: &'static str,
     /// The samples. `quorlock_node_requests` has no sample for an outcome that has not occurred at a node.
     pub samples: Vec<Sample>,
@@ -33,17 +33,17 @@ pub enum Kind {
     Histogram,
 }
 
-/// One value of a metric.
+/// One value of a metric, with the labels that identify the value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sample {
     /// The names and values of the labels, which identify the sample within its metric.
     pub labels: Vec<(&'static str, String)>,
-    /// The value.
+    /// The value of the metric for these labels.
     pub value: Value,
 }
 
-/// The value of a sample.
+/// The value of a sample: a number or a histogram.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]

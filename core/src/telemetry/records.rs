@@ -35,7 +35,7 @@ static MAX_LEVELS: [AtomicU8; TARGETS.len()] = [const { AtomicU8::new(0) }; TARG
 
 static LISTENERS: PerProcess<Mutex<Vec<Weak<Listener>>>> = PerProcess::new();
 
-/// A queue of events for one consumer.
+/// A queue of [`Record`]s for one consumer, such as the log handler of a language binding.
 pub struct Listener {
     levels: [AtomicU8; TARGETS.len()],
     queue: Mutex<RecordBuffer>,
@@ -63,9 +63,9 @@ pub struct Record {
     pub name: &'static str,
     /// The message and the fields, on one line.
     pub text: String,
-    /// The time, in seconds since the Unix epoch.
+    /// When the event was reported, in seconds since the Unix epoch.
     pub time: f64,
-    /// The fields of the event.
+    /// The names and values of the event's fields, in order, without the message.
     #[serde(serialize_with = "as_map")]
     pub fields: Vec<(&'static str, Detail)>,
 }

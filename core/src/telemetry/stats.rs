@@ -1,5 +1,5 @@
-//! Counters for locks, requests and connections. Any thread may count; counting does not block. `lock` and `node`
-//! increment the counters; `client` reads them.
+//! Counters for locks, requests and connections. Any thread may increment a counter, which does not block. `lock` and
+//! `node` increment the counters; `client` reads them.
 
 use crate::error::{ErrorCode, NodeOutcome};
 use crate::telemetry::histogram::{Histogram, Timings};
@@ -40,9 +40,9 @@ pub struct Stats {
     pub elections: u64,
     /// Leases of this client that a successor has adopted: see [`Lease::hand_over`](crate::Lease::hand_over).
     pub handed_over: u64,
-    /// Leases that were lost.
+    /// Leases that were lost: they expired, or a majority of the nodes did not hold their keys any more.
     pub losses: u64,
-    /// Those of the lost leases that were not renewed because there was no heartbeat.
+    /// Lost leases that were not renewed because there was no heartbeat. `losses` includes them.
     pub no_heartbeat: u64,
     /// Extensions that a majority confirmed.
     pub extensions: u64,
@@ -60,7 +60,7 @@ pub struct Stats {
     pub hold_seconds: Histogram,
     /// The latency of extensions that a majority confirmed.
     pub extension_seconds: Histogram,
-    /// The nodes, in the order of the client's list.
+    /// The counts for each node, in the order of the client's list.
     pub nodes: Vec<NodeStats>,
 }
 
@@ -86,11 +86,11 @@ pub struct NodeStats {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum NodeState {
-    /// Not used yet.
+    /// The node has not been used yet, so there is no connection.
     Idle,
-    /// Connecting, and no attempt has failed since the node was last connected.
+    /// The client is connecting, and no attempt has failed since the node was last connected.
     Connecting,
-    /// Connected.
+    /// The client is connected to the node.
     Up,
     /// The last attempt to connect failed, or the node does not answer. Another attempt follows.
     Down,
@@ -105,7 +105,6 @@ impl Stats {
     }
 }
 
-/// A counter or gauge.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -150,7 +149,6 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Counts an acquire that ended after `took`.
     pub(crate) fn acquired(&self, result: Result<(), ErrorCode>, took: Duration) {
         match result {
             Ok(()) => {

@@ -8,7 +8,7 @@ use crate::wire::answer::Answered;
 use crate::wire::reply::{Elsewhere, Holder, Reply};
 use quorlock_protocol::{AdoptionTally, NotGiven, Quorum, Untransferable};
 
-/// The lease that an acquire tries to adopt, and what its rounds have shown about the lease.
+/// The lease that an acquire tries to adopt, and the result of the rounds so far: whether an adopter can still win.
 pub(super) struct AdoptionState {
     pub(super) giver: Giver,
     protocol: AdoptionTally<Holder>,

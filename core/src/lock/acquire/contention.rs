@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 /// The delay before an acquire repeats a failed request to join a node's queue.
 const JOIN_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long an acquire waits for a lease of its own thread or task before it emits a warning event.
+/// How long an acquire waits for a lease of its own thread or task before the client emits a warning event.
 const REENTRANT_AFTER: Duration = Duration::from_secs(1);
 
 impl Acquire {
@@ -116,7 +116,7 @@ impl Acquire {
         }
     }
 
-    /// Whether the next round begins at once, because connections of this round turned out to be closed.
+    /// Decides whether the next round begins at once, because connections were closed. If so, reports the lost round.
     pub(super) fn may_repeat(&mut self, round: &RunningRound, loss: Loss) -> bool {
         let repeats = self.waiting.repeats(round.could_win_again());
         if repeats {
@@ -125,7 +125,8 @@ impl Acquire {
         repeats
     }
 
-    /// Whether the next round begins at once, because nodes that refused the permits reported other permits as free.
+    /// Decides whether the next round begins at once, for permits that nodes report as free. If so, reports the lost
+    /// round.
     pub(super) fn may_try_other_permits(&mut self, round: &RunningRound, loss: Loss) -> bool {
         let Some(permits) = &mut self.permits else { return false };
         let waits = self.place.is_some();
@@ -137,8 +138,8 @@ impl Acquire {
         may_try
     }
 
-    /// Returns the waiter's entry for the nodes' queues; `None` if the waiter cannot queue yet. For permits, the name
-    /// in the entry says how many permits the waiter wants.
+    /// Returns the waiter's entry for the nodes' queues; `None` if the waiter cannot queue yet. For permits, the
+    /// waiter's name in the entry contains the number of wanted permits and the limit.
     pub(super) fn queue_entry(&mut self) -> Option<QueueEntry> {
         let entry = self.place.as_mut().and_then(Place::queue_entry)?;
         let Some(permits) = &self.permits else { return Some(entry) };
@@ -149,8 +150,8 @@ impl Acquire {
     /// Records a lost round, shares its result with the local queue, and returns what to do next.
     pub(super) fn after_loss(&mut self, round: &RunningRound, loss: Loss) -> Next {
         // A node that refused the ACQUIRE has added the waiter to its queue, because the ACQUIRE carried the queue
-        // ticket. If the request to a node failed, the waiter might be missing from that node's queue, so it must join
-        // that queue again.
+        // ticket. If the request to a node failed, the waiter might be missing from that node's queue, so the waiter
+        // must join that queue again.
         let failed = |answer: &Option<Answered>| matches!(answer, Some(Err(_)));
         let nodes = 0..round.answers.len();
         nodes.filter(|node| failed(&round.answers[*node])).for_each(|node| {
@@ -236,8 +237,8 @@ impl Acquire {
         }
     }
 
-    /// Joins, in the background, the queue of each node that can notify this client but perhaps has not queued the
-    /// waiter yet. If the resource is free on such a node, the node notifies the waiter at once.
+    /// In the background, asks each node that can notify this client, but may not have queued the waiter, to queue the
+    /// waiter. A node on which the resource is free then notifies its first waiter at once.
     fn join_queues(&mut self) {
         let Some(entry) = self.queue_entry() else { return };
         let QueueEntry { waiter, ticket, nodes, alive, sender, .. } = entry;

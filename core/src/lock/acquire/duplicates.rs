@@ -1,4 +1,4 @@
-//! Searches for the duplicate of a node when the servers do not report an identity.
+//! Searches for the duplicate of a node if the servers do not report their ids.
 //!
 //! Two nodes that are one server would have two votes but one memory. An acquire calls this module when a node answers
 //! that it already holds the acquire's token, although the token was sent to this node only once. The result goes to
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Searches for the node that is the same server as `node`, and reports the result to `node/identity.rs`. `node` has
-/// answered that it held the token of `subject` before it received the ACQUIRE.
+/// answered that it already held the token of `subject` when the ACQUIRE of this token arrived.
 ///
 /// First releases the token of `subject` on `node`. Then sends ACQUIRE with a fresh token to `node`, and after the
 /// answer also to all nodes. The duplicate of `node` answers that it holds the fresh token already. Finally releases

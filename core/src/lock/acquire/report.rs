@@ -86,10 +86,9 @@ impl Acquire {
     }
 }
 
-/// How an error names another lease of the same client that holds the resource.
+/// The words in a `Timeout` error for another lease of the same client. A program may replace these words.
 const OTHER_LEASE: &str = "another lease of this client";
 
-/// Returns the error message for permits that were not free in time.
 fn permits_message(
     resources: &Resources,
     permits: &PermitChoice,
@@ -126,7 +125,8 @@ pub(super) fn reason(why: Untransferable, answers: &[Option<Answered>]) -> Strin
     }
 }
 
-/// Returns the name of the holder that the largest number of refusing nodes report; `None` if that holder has no name.
+/// Returns the name of the holder that the largest number of refusing nodes report; `None` if these nodes report no
+/// holder with a name.
 fn holder_name(answers: &[Option<Answered>]) -> Option<String> {
     let holders: Vec<_> = answers.iter().flatten().filter_map(not_given).collect();
     let count = |holder: &NotGiven<Holder>| holders.iter().filter(|other| *other == holder).count();
@@ -136,7 +136,7 @@ fn holder_name(answers: &[Option<Answered>]) -> Option<String> {
     }
 }
 
-/// The holder that blocks an acquire.
+/// The holder that blocks an acquire, according to the nodes that refused the last round.
 #[derive(Debug, PartialEq)]
 pub(super) struct Blocker<'a> {
     /// The name that the holder gave itself.

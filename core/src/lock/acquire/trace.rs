@@ -64,7 +64,6 @@ impl AcquireTrace {
         begins
     }
 
-    /// Records a notification from the node with this address.
     pub(crate) fn notified(&self, node: &str) {
         self.span.within(|| events::called(&self.resources, node));
     }
@@ -76,14 +75,14 @@ impl AcquireTrace {
     /// Records that the acquire has won a lease with this fence and this holder name.
     pub(crate) fn win(&mut self, fence: u64, holder: &str) {
         let took = self.end(Ok(()));
-        // Closes the span now: requests that are still under way do not belong to the acquire.
+        // Close the span now, so that it does not include the requests that are still under way.
         let span = std::mem::replace(&mut self.span, AcquireSpan::none());
         let locked = (&self.resources, &self.modes);
         events::acquired(&span, locked, (fence, holder), self.rounds, took);
     }
 
-    /// Records that the acquire has failed with `error`; `None` if it was cancelled or its client is closed. Does
-    /// nothing if the acquire has already ended.
+    /// Records that the acquire has failed with `error`; `None` if the acquire was cancelled or the client is closed.
+    /// Does nothing if the acquire has already ended.
     pub(crate) fn fail(&mut self, error: Option<&Error>) {
         if self.has_ended {
             return;

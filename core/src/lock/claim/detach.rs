@@ -75,7 +75,7 @@ pub(crate) async fn detach(
         () = caller.closed() => return,
         ready = ready => ready,
     };
-    // If no result was sent, the extension has panicked. Dropping the caller's sender makes the caller panic, too.
+    // If no result was sent, the extension has panicked. Returning drops `caller`, so the waiting caller also panics.
     let Ok(extended) = ready else { return };
     let detached = extended.and_then(|()| held.detach(term.ttl));
     let detached = detached.map(|text| Detached { text, held: Owned::new(held) });

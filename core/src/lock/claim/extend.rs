@@ -1,4 +1,4 @@
-//! Sends EXTEND: one request to all nodes, for one lease or for many.
+//! Sends EXTEND: one request to all nodes, for one or more leases.
 //!
 //! The protocol decides whether an extension is confirmed; `held/extension.rs` records the decision. The renewer sends
 //! batches for automatic extension, `Lease::extend` extends one lease at a time, and `repair.rs` sends verifications.
@@ -18,7 +18,7 @@ use quorlock_protocol::{Answer, Extended, Extension, Loss, Next, Term, Waiting};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The extensions of one or more leases of a client. They share one EXTEND to each node.
+/// The extensions of one or more leases of a client, which share one EXTEND to each node.
 pub(crate) struct ExtensionBatch {
     driver: Arc<Driver>,
     items: Vec<PendingExtension>,
@@ -175,8 +175,8 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
             }
         };
         answer_caller(&mut caller, result);
-        // The remaining nodes must get the extension, too. Dropping the batch now would cancel requests that are not
-        // sent yet.
+        // Wait for the remaining nodes: dropping the batch now would cancel the requests that are not sent yet, but
+        // these nodes must also extend their keys.
         while extending.step().await {}
         return;
     }

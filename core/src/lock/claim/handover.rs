@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The lease that an adopter takes over.
+/// What a round needs to take over a lease with TRANSFER.
 #[derive(Clone)]
 pub(crate) struct Giver {
     /// The giver's token, and the time within which an adopter must take the lease over.
@@ -35,7 +35,8 @@ pub(crate) struct Leased {
     pub(crate) permits: Option<(u32, Vec<u32>)>,
 }
 
-/// The contents of the text of a detached lease. Each client may list the nodes in its own order.
+/// The contents of the text of a detached lease. The text names no node by its position, because each client may list
+/// the nodes in its own order.
 #[derive(Serialize, Deserialize)]
 struct Contents {
     resources: Vec<String>,
@@ -77,7 +78,7 @@ impl Contents {
     }
 }
 
-/// The nodes and the key prefix of a client, to which a text is bound.
+/// A client's nodes and key prefix. Only a client with the same nodes and prefix can read a text.
 pub(crate) struct Namespace<'a> {
     /// The nodes' addresses, in the order of the client's list.
     pub(crate) addresses: Vec<&'a str>,

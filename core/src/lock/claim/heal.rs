@@ -82,7 +82,7 @@ fn wait_for_late(
                     continue;
                 }
                 // The lease is gone: it was released, it expired after its handle was dropped, or another process has
-                // it.
+                // the lease. In the last case, the keys must stay; otherwise, delete the keys that HEAL may have set.
                 let Some(driver) = driver.upgrade() else { return };
                 if grant.fate.is_elsewhere() {
                     continue;

@@ -29,15 +29,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// How error messages describe what [`Lease::detach`](crate::Lease::detach) and
-/// [`Lease::hand_over`](crate::Lease::hand_over) do to a lease.
+/// Completes the error message "the lease … cannot be …" for [`Lease::detach`](crate::Lease::detach) and
+/// [`Lease::hand_over`](crate::Lease::hand_over).
 pub(crate) const HANDED_OVER: &str = "handed over";
 
-/// The result of a won round. While the lease is held, only `fate` changes.
+/// The properties of a lease that was won or resumed. After the lease was created, only `fate` changes.
 pub(crate) struct Grant {
     pub(crate) resources: Resources,
     pub(crate) modes: Modes,
-    /// The slots of this lease, which other rounds of the client do not try; `None` for locks.
+    /// The slots that are reserved for this lease, so that the client's other rounds avoid them; `None` for locks.
     pub(crate) permits: Option<Box<Reserved>>,
     pub(crate) subject: Arc<Subject>,
     pub(crate) fence: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Grant {
     pub(crate) sent: Moment,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) auto_extend: bool,
-    /// The lease is renewed only while its last heartbeat is younger than this time; `None` if it needs no heartbeats.
+    /// The lease is renewed only while its last heartbeat is younger than this time; `None` if none is needed.
     pub(crate) heartbeat_timeout: Option<Duration>,
     /// How long the nodes keep the keys after a release, unless the release says otherwise.
     pub(crate) keep: Option<Duration>,
@@ -55,7 +55,7 @@ pub(crate) struct Grant {
     pub(crate) fate: Fate,
 }
 
-/// What has become of a lease. Set while the [`HeldLease`] exists, and read by tasks that outlive it.
+/// What has become of a lease. Set while the [`HeldLease`] exists, and read by tasks that outlive the [`HeldLease`].
 #[derive(Default)]
 pub(crate) struct Fate {
     is_deleted: AtomicBool,
@@ -68,7 +68,7 @@ impl Fate {
         self.is_deleted.load(Ordering::Acquire)
     }
 
-    /// Whether another process may have the lease, too, because it was passed on or resumed.
+    /// Whether another process may also have the lease, because the lease was passed on or resumed.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.is_elsewhere.load(Ordering::Acquire)
     }
@@ -92,11 +92,11 @@ pub(crate) struct LeaseState {
     block: Option<Box<Owner>>,
     /// The schedule of automatic extensions; `None` if the lease is not renewed.
     upkeep: Option<Upkeep>,
-    /// When the automatic extension under way was sent; `None` if none is under way.
+    /// When the current automatic extension was sent; `None` between two automatic extensions.
     renewal_sent: Option<Moment>,
     /// Each node's outcome in the last extension; empty if that extension was confirmed.
     failure_reports: Vec<NodeReport>,
-    /// Notified when the lease ends.
+    /// The callers and callbacks to notify when the lease ends.
     watchers: Vec<Watcher>,
     /// Whether the end is recorded in statistics and events.
     end_recorded: bool,
@@ -112,8 +112,8 @@ impl Grant {
         self.subject.token.holder().unwrap_or_default()
     }
 
-    /// Returns the arguments of the requests that clean up after the lease. `subject` must have the lease's keys in
-    /// their present mode.
+    /// Returns the arguments of the requests that delete the lease's keys or give the keys back. `subject` must have
+    /// the keys in their present mode.
     pub(crate) fn cleanup(&self, subject: Arc<Subject>, node_timeout: Duration) -> Cleanup {
         Cleanup::of(subject, self.term, node_timeout)
     }
@@ -132,7 +132,7 @@ impl LeaseState {
         [self.renewal_due(), warning].into_iter().flatten().fold(self.claim.lease().end(), Ord::min)
     }
 
-    /// Returns when to extend the lease; `None` if no extension is due before the validity end.
+    /// Returns when to extend the lease; `None` if no automatic extension may begin before the validity end.
     fn renewal_due(&self) -> Option<Moment> {
         let may_begin = self.renewal_sent.is_none() && !self.claim.lease().is_upgrading();
         self.upkeep.filter(|_| may_begin)?.due(self.claim.lease())
@@ -203,8 +203,8 @@ impl HeldLease {
         self.clean(commands);
     }
 
-    /// Sends the requests of `commands` that delete keys or give keys back, and wakes the tasks that wait for a change
-    /// of the claim.
+    /// Acts on a change of the claim: records the fate of the lease, sends the requests of `commands` that delete keys
+    /// or give keys back, and wakes the tasks that wait for a change.
     pub(crate) fn clean(&self, commands: Commands) {
         let state = self.state();
         let gone_by = state.claim.gone_by();
@@ -226,12 +226,12 @@ impl HeldLease {
         is_elsewhere.store(claim.is_elsewhere(), Ordering::Release);
     }
 
-    /// How long a request of this lease waits for a node.
+    /// How long a request of this lease waits for a node's answer.
     pub(crate) fn node_timeout(&self) -> Duration {
         self.driver.options.node_timeout(self.grant.term.ttl)
     }
 
-    /// Waits until the state of the lease meets a condition.
+    /// Waits until `is_met` returns `true` for the state of the lease.
     async fn wait_until(&self, is_met: impl Fn(&LeaseState) -> bool) {
         while !is_met(&self.state()) {
             // This task must register before it reads the state again. Otherwise, it could miss a notification.
@@ -243,7 +243,7 @@ impl HeldLease {
         }
     }
 
-    /// Waits until the state of the lease meets a condition, but for at most `node_timeout`.
+    /// Waits until `is_met` returns `true` for the state of the lease, but for at most `node_timeout`.
     pub(crate) async fn wait_a_moment_until(&self, is_met: impl Fn(&LeaseState) -> bool) {
         let _ = timeout(self.node_timeout(), self.wait_until(is_met)).await;
     }
@@ -344,14 +344,14 @@ impl HeldLease {
         checked.map_err(|obstacle| self.obstacle_error(&state, now, HANDED_OVER, obstacle))
     }
 
-    /// Returns the error for a caller that wants to change the lease in a way that is not possible.
+    /// Returns the error "the lease … cannot be {change}: {why}". `change` is a participle such as "upgraded".
     pub(crate) fn mistake(&self, change: &str, why: &str) -> Error {
         let resources = &self.grant.resources;
         Error::config(format!("the lease of {resources} cannot be {change}: {why}"))
             .about(resources)
     }
 
-    /// Returns the error for an [`Obstacle`] to this change. `state` is the lease's state.
+    /// Returns the error that an [`Obstacle`] prevents this change of the lease. `state` is the lease's state.
     fn obstacle_error(
         &self,
         state: &LeaseState,
@@ -369,7 +369,7 @@ impl HeldLease {
         }
     }
 
-    /// Records that the lease is released at the end of a block of `owner`. `None` means the owner that acquired it.
+    /// Records that the lease is released at the end of a block of `owner`. `None` means the owner in the grant.
     pub(crate) fn enter_block(&self, owner: Option<Owner>) {
         if let Some(owner) = owner.or(self.grant.owner) {
             // A lease belongs to one block only, so later calls change nothing.
@@ -418,9 +418,9 @@ impl HeldLease {
         begun.map_err(|obstacle| self.obstacle_error(&state, now, "upgraded", obstacle))
     }
 
-    /// Sends GIVE BACK to these nodes for an upgrade of this lease. Repeats each request until its node has answered,
-    /// the lease is [deleted](HeldLease::is_deleted), or the last key has expired, at `gone_by`. If the lease is
-    /// deleted already, releases the keys of the upgrade instead. Must be called on the runtime.
+    /// Sends GIVE BACK to these nodes after a failed upgrade of this lease. Repeats each request until its node has
+    /// answered, the lease is [deleted](HeldLease::is_deleted), or the last key has expired, at `gone_by`. If the lease
+    /// is deleted already, releases the keys of the upgrade instead. Must be called on the runtime.
     pub(crate) fn give_back(
         self: &Arc<Self>,
         upgrade: &Arc<Subject>,
@@ -456,7 +456,7 @@ impl HeldLease {
         }
     }
 
-    /// Returns the error for this lease. Called after the lease has ended.
+    /// Returns the error that says why this lease has ended. Must be called after the end of the lease.
     pub(crate) fn lost_error(&self) -> Error {
         let state = self.state();
         let now = clock::now();

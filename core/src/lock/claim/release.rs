@@ -16,7 +16,7 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The release of a lease, while it is under way.
+/// A release of which some answers may still be missing. [`RunningRelease::run`] sends RELEASE and consumes this value.
 pub(crate) struct RunningRelease {
     pub(crate) held: Arc<HeldLease>,
     pub(crate) release: Release,
@@ -48,7 +48,7 @@ impl RunningRelease {
     /// Records the nodes' answers, and repeats the request on the nodes where it failed. Waits for the first try on
     /// each node. While the release is undecided, also waits for the repetitions, but at most until `deadline`.
     async fn collect(&mut self, mut fan_out: FanOut, request: &Request, deadline: Moment) {
-        // The tasks that repeat the request.
+        // The results of the repeated requests, as futures.
         let mut retried = None::<FuturesUnordered<_>>;
         let mut unanswered = NodeSet::EMPTY;
         let mut is_decided = false;
@@ -119,8 +119,8 @@ impl RunningRelease {
     }
 }
 
-/// Returns the answer to RELEASE in the form in which the protocol must count it. `is_repeated` says that an earlier
-/// copy of the request may have deleted the keys already.
+/// Converts an answer to RELEASE: if `is_repeated` is true, the answer `No` becomes `Unknown`, because an earlier copy
+/// of the request may have deleted the keys.
 fn once(answer: Answer, is_repeated: bool) -> Answer {
     if is_repeated { answer.repeated() } else { answer }
 }

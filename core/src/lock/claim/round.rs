@@ -1,8 +1,9 @@
-//! One round of an acquire: sends ACQUIRE or TRANSFER, then RAISE if needed, and counts the votes.
+//! One round of an acquire or upgrade: sends ACQUIRE or TRANSFER, then RAISE if needed.
 //!
-//! The protocol's `Claim` decides who wins. This code turns answers into events for the claim; `claim.rs` sends the
-//! requests that delete keys. Every round must be finished with [`RunningRound::finish`], because a lost round must not
-//! leave a key on a node that can be reached. `acquire.rs` and `upgrade.rs` are the only callers.
+//! This code turns the nodes' answers into events. The protocol's `Claim` counts the votes and decides whether the
+//! round is won; `claim.rs` sends the requests that delete keys. Every round must be finished with
+//! [`RunningRound::finish`], because a lost round must not leave a key on a node that can be reached. `acquire.rs` and
+//! `upgrade.rs` are the only callers.
 
 use crate::error::Result;
 use crate::lock::claim::handover::Giver;
@@ -37,14 +38,14 @@ pub(crate) struct RoundOptions<'a> {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) node_timeout: Duration,
     pub(crate) turns: Turns,
-    /// The waiter's entry for the queues of the nodes that refuse; `None` if the waiter is not registered for
-    /// notifications.
+    /// The waiter's entry for the queues of the nodes that refuse; `None` if no waiter starts the round, or if the
+    /// waiter has no entry.
     pub(crate) queue_entry: Option<QueueEntry>,
-    /// The holder name for the token; empty for none.
+    /// The holder name for the token; empty if the lease has no name.
     pub(crate) holder: &'a str,
 }
 
-/// A round under way.
+/// A round whose requests were sent. Owns the claim until the round is won, and stores the answers.
 pub(crate) struct RunningRound {
     driver: Arc<Driver>,
     cleanup: Cleanup,
@@ -69,7 +70,8 @@ impl RunningRound {
         let RoundOptions { keys, giver, upgraded, term, node_timeout, turns, queue_entry, .. } =
             options;
         let driver = Arc::clone(driver);
-        // The reader that is upgraded may still be in the queue of a node that refused its ACQUIRE.
+        // An upgraded reader may still be in the queue of a node that refused the reader's ACQUIRE. Use the reader's
+        // name, so that a RELEASE of this round's token also removes the reader from that queue.
         let reader = upgraded.as_ref().and_then(|held| held.subject().waiter.clone());
         let waiter = queue_entry.as_ref().map(|entry| Arc::clone(&entry.waiter)).or(reader);
         let token = Token::new(options.holder)?;
@@ -144,7 +146,7 @@ impl RunningRound {
         }
     }
 
-    /// Runs the round until it is decided. Cancel-safe: a later call continues the round.
+    /// Runs the round until it is won or lost. Cancel-safe: a later call continues the round.
     pub(crate) async fn decide(&mut self) -> Outcome {
         while let Some(event) = self.next_event().await {
             if let Some(outcome) = self.handle(event) {
@@ -156,7 +158,7 @@ impl RunningRound {
         Outcome::Lost(Loss::NoQuorum)
     }
 
-    /// Turns the won round into a lease: grants that arrive from now on count for the lease.
+    /// Creates the lease of a won round. Grants that arrive from now on count for the lease.
     pub(crate) fn hold(self, grant: Grant) -> (Self, Arc<HeldLease>) {
         let held = match self.owner {
             Claimant::Round(claim) => HeldLease::new(&self.driver, grant, claim),
@@ -229,17 +231,17 @@ impl RunningRound {
         self.votes.cancel_unsent();
     }
 
-    /// Leaves the queue of a node that refused the permits of a won round. Otherwise, waiters for other slots would
-    /// wait behind this waiter until the end of its lease. A waiter for a lock leaves the queue only when the lease is
-    /// released.
+    /// If a node refused the permits of this won round, leaves the queue of that node. Otherwise, waiters for other
+    /// slots would wait behind this waiter until the end of its lease. A waiter for a lock leaves the queue only when
+    /// the lease is released.
     fn leave_if_refused(&self, node: usize) {
         if let Some(answered) = &self.answers[node] {
             leave_if_joined_late(&self.cleanup, &self.driver, node, answered);
         }
     }
 
-    /// Handles the votes that arrive after their deadline. Ends when no vote is left, or when the client is closed or
-    /// dropped.
+    /// Handles the votes that arrive after their deadline. Ends when no vote can arrive any more, or when the client is
+    /// closed or dropped.
     ///
     /// A frozen node may never answer, so the task holds only weak references to the driver and the leases.
     fn collect_late_votes(self) -> impl Future<Output = ()> + Send + use<> {
@@ -299,8 +301,8 @@ impl RunningRound {
         }
     }
 
-    /// Ends the shared lease, because this round of its upgrade was won. If the shared lease had ended before, gives
-    /// back the keys of the upgrade and returns `false`.
+    /// Ends the shared lease because this round of its upgrade was won, and returns `true`. If the shared lease had
+    /// ended before, gives back the keys of the upgrade and returns `false`.
     pub(crate) fn end_upgraded(&mut self) -> bool {
         let (Claimant::Round(claim), Some(upgraded)) = (&mut self.owner, &self.upgraded) else {
             return false;
@@ -334,7 +336,7 @@ impl RunningRound {
         }
     }
 
-    /// Waits for one answer; `None` if every node has already answered or timed out.
+    /// Waits for an answer, and stores it. Returns the event; `None` if every node has already answered or timed out.
     async fn next_event(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
@@ -391,8 +393,8 @@ impl RunningRound {
     }
 }
 
-/// Passes one event to the claim of a round, and carries out the claim's commands. `upgraded` is the lease that the
-/// round upgrades.
+/// Passes one event to the claim of a round. Carries out the claim's commands that delete keys or give keys back, and
+/// returns the other commands. `upgraded` is the lease that the round upgrades.
 fn handle(
     claim: &mut Claim,
     driver: &Driver,
@@ -432,7 +434,7 @@ fn forget(held: &Arc<HeldLease>) -> (Weak<HeldLease>, Arc<Grant>) {
     (Arc::downgrade(held), Arc::clone(&held.grant))
 }
 
-/// Handles a late vote for a lease whose [`HeldLease`] and claim do not exist any more.
+/// Handles a late vote for a lease whose [`HeldLease`] is gone: releases the token if the node may have granted it.
 fn release_forgotten(driver: &Driver, cleanup: &Cleanup, event: Event) {
     if let Event::Late { node, vote } = event
         && Claim::must_release_forgotten(vote)
@@ -453,8 +455,8 @@ fn pass_on_offer(cleanup: &Cleanup, node: usize, answered: &Answered) {
 }
 
 /// Handles the answer of a node that may have processed the ACQUIRE after later requests. If the node has refused the
-/// ACQUIRE, it may have put the waiter back into a queue that the waiter had left. The waiter then leaves that queue
-/// again.
+/// ACQUIRE, the node may have put the waiter back into a queue that the waiter had left. In this case, sends the
+/// request to leave the queue again.
 fn leave_if_joined_late(cleanup: &Cleanup, driver: &Driver, node: usize, answered: &Answered) {
     let Cleanup { subject, node_timeout, queue_entry, .. } = cleanup;
     if !has_refused(answered) || !queue_entry.as_ref().is_some_and(QueueEntry::has_left) {
@@ -468,8 +470,8 @@ fn leave_if_joined_late(cleanup: &Cleanup, driver: &Driver, node: usize, answere
     driver.deliver(node, request, *node_timeout, clock::now().plus(driver.turns().memory));
 }
 
-/// Whether the node has refused because others hold the resource. The waiter may then be in the node's queue. A guarded
-/// node queues the waiter, too, although the node's vote does not count.
+/// Whether the node has refused because others hold the resource, so that the waiter may be in the node's queue. A
+/// guarded node also queues the waiter, although the node's vote does not count.
 fn has_refused(answered: &Answered) -> bool {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => matches!(**reply, Reply::Held(_)),

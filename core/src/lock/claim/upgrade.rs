@@ -38,7 +38,7 @@ impl Lease {
     /// [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes can vote,
     /// [`ErrorCode::LeaseLost`](crate::ErrorCode::LeaseLost) if the lease has ended, and
     /// [`ErrorCode::Config`](crate::ErrorCode::Config) for a lease that is exclusive, that is being upgraded already,
-    /// or that other processes may have, too.
+    /// or that other processes may also have.
     pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
         let started = Upgrading::begin(self).and_then(|upgrading| {
             let driver = Arc::clone(upgrading.held.driver());
@@ -48,11 +48,11 @@ impl Lease {
     }
 }
 
-/// An upgrade under way. Dropping this value ends the upgrade, even if the code that runs the upgrade has panicked.
+/// An upgrade that has begun. Dropping this value ends the upgrade, also if the code that runs the upgrade panics.
 pub(crate) struct Upgrading {
     held: Arc<HeldLease>,
     renewer: Arc<Renewer>,
-    /// The number of the lease in the renewer.
+    /// The ID that the renewer assigned to the lease.
     id: u64,
     /// The subject of the upgrade's round; `None` before the round, and after the round's keys belong to a new lease or
     /// were given back.
@@ -92,7 +92,7 @@ impl Drop for Upgrading {
     }
 }
 
-/// Tries to upgrade a lease, and answers `caller`: `None` if other clients hold a resource in shared mode.
+/// Tries to upgrade a lease, and sends `caller` the new lease; `None` if other clients hold a resource in shared mode.
 pub(crate) async fn upgrade(
     mut upgrading: Upgrading,
     caller: oneshot::Sender<Result<Option<Lease>>>,
@@ -183,8 +183,8 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
             Some(driver.no_quorum(&held.grant.resources, &round.answers, held.node_timeout()))
         }
         Some(Outcome::Won { .. }) => {
-            // The shared lease has ended meanwhile. If it was released, its release waits until the keys are given
-            // back.
+            // The shared lease has ended meanwhile. If the lease was released, that release waits until the keys are
+            // given back.
             Some(held.lost_error())
         }
         Some(Outcome::Lost(_)) => None,

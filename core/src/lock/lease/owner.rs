@@ -8,8 +8,7 @@
 use std::thread::{self, ThreadId};
 use tokio::task;
 
-/// The thread or task that calls an acquire. Only used to detect a caller that waits for its own lease; any thread or
-/// task may use or release the lease.
+/// The thread or task that calls an acquire. Used only to detect a caller that waits for its own lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// A tokio task.

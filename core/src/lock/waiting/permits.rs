@@ -1,4 +1,4 @@
-//! Tracks which permits of semaphores a client has, and chooses the permits that an acquire tries next.
+//! Tracks which slots of semaphores a client uses, and chooses the permits that an acquire tries next.
 //!
 //! The protocol's `Slots` makes the choice. This module shares one `Slots` for each semaphore among the acquires and
 //! leases of a client. Only the nodes decide who holds a permit. `acquire.rs` chooses with [`PermitChoice`]; the lease
@@ -17,19 +17,19 @@ use quorlock_protocol::{Quorum, Slots, promising};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// When a client remembers this many semaphores, it forgets the unused ones before it adds another one.
+/// When a client has entries for this many semaphores, it removes the unused entries before it adds another one.
 const REMEMBERED: usize = 1_000;
 
 /// The largest number of consecutive rounds that an acquire starts early because nodes reported free slots.
 const AT_ONCE: u32 = 16;
 
-/// The semaphores that a client has used.
+/// The semaphores that a client has used, by the key of their index.
 #[derive(Default)]
 pub(crate) struct Semaphores {
     by_index: Mutex<HashMap<String, Arc<SemaphoreSlots>>>,
 }
 
-/// What a client knows of one semaphore.
+/// The data of one semaphore, shared by the acquires and leases of a client.
 #[derive(Default)]
 pub(crate) struct SemaphoreSlots {
     slots: Mutex<Slots>,
@@ -38,7 +38,8 @@ pub(crate) struct SemaphoreSlots {
 }
 
 impl Semaphores {
-    /// Returns the semaphore with this index key.
+    /// Returns the entry of the semaphore with this index key, and creates the entry if needed. Before it adds an
+    /// entry, may remove unused ones.
     fn get(&self, index: &str) -> Arc<SemaphoreSlots> {
         let mut all = self.by_index.lock();
         if let Some(semaphore) = all.get(index) {
@@ -50,7 +51,7 @@ impl Semaphores {
         Arc::clone(all.entry(index.to_owned()).or_default())
     }
 
-    /// Reserves the slots of an adopted lease; `None` if the lease has no permits.
+    /// Reserves the slots of an adopted lease, and returns the reservation; `None` if the lease has no permits.
     pub(crate) fn reserve(&self, subject: &Subject) -> Option<Reserved> {
         let semaphore = self.get(subject.permit()?.index);
         let slots = subject.slots();
@@ -79,8 +80,8 @@ impl SemaphoreSlots {
     }
 }
 
-/// Slots that a round or a lease of this client uses, so that the client's other rounds do not try them. Dropping this
-/// value gives the slots back.
+/// Slots that are reserved for a round or a lease of this client. The client's other rounds avoid reserved slots.
+/// Dropping this value gives the slots back.
 pub(crate) struct Reserved {
     semaphore: Arc<SemaphoreSlots>,
     /// The slots; empty after they were given back.
@@ -102,7 +103,7 @@ impl Drop for Reserved {
     }
 }
 
-/// The permits that an acquire wants, and what the acquire has learned about the semaphore's slots.
+/// The permits that an acquire wants, and the slots that nodes have reported to this acquire as free.
 pub(crate) struct PermitChoice {
     key_prefix: String,
     resources: Resources,
@@ -113,7 +114,7 @@ pub(crate) struct PermitChoice {
     hints: Vec<u32>,
     /// The slots that nodes have offered since the last round: for each node, its last offer.
     offers: BTreeMap<usize, Vec<u32>>,
-    /// The slots that the last round tried.
+    /// The slots that are reserved for the current or last round; `None` before the first round, and after a won round.
     reserved: Option<Reserved>,
     /// How many consecutive rounds were lost although nodes offered slots.
     at_once: u32,
@@ -151,7 +152,7 @@ impl PermitChoice {
         self.limit
     }
 
-    /// Returns the keys of the permits to try in the next round.
+    /// Chooses and reserves the permits to try in the next round, and returns their keys.
     pub(crate) fn choose(&mut self) -> Arc<[Keys]> {
         // Gives back the slots of the last round, which was lost.
         self.reserved = None;
@@ -168,17 +169,18 @@ impl PermitChoice {
         keys
     }
 
-    /// Whether slots may be free for other waiters of this client, too.
+    /// Whether another waiter of this client may also find free slots, and should therefore try now.
     pub(crate) fn may_be_spare(&self) -> bool {
         self.semaphore.slots().may_be_spare(self.limit)
     }
 
-    /// Learns from the answers to a lost round. Returns whether the acquire should start a round for other slots at
-    /// once.
+    /// Records which slots the answers to a lost round report as free. Returns whether the acquire should start a round
+    /// for these slots at once.
     ///
     /// A round may be lost before all nodes have answered. A slot that some nodes report as free may also be free on
-    /// the nodes that have not answered. If the acquire `waits`, it will be notified of such a slot. If not, it would
-    /// give up now, so it assumes that the slot is free on the nodes that have not answered.
+    /// the nodes that have not answered. If the acquire `waits`, the nodes will notify it of such a slot. An acquire
+    /// that does not wait would give up now, so this method then assumes that the slot is free on the nodes that have
+    /// not answered.
     pub(crate) fn learn(
         &mut self,
         answers: &[Option<Answered>],
@@ -255,7 +257,8 @@ impl PermitChoice {
         promising(&offers, 0, nodes, self.count as usize)
     }
 
-    /// Returns the slots of the last round, which was won.
+    /// Returns the reserved slots of the last round, which was won. Unless a lost round has shown too few free permits,
+    /// records that other waiters of this client may also find free slots.
     pub(crate) fn win(&mut self) -> Option<Reserved> {
         if !self.has_waited {
             self.semaphore.slots().heard_spare();

@@ -39,7 +39,7 @@ pub(crate) enum Notification {
     Unqueued(usize),
 }
 
-/// The subscriptions of one client.
+/// The subscriptions of one client, and the recipients of the messages.
 pub(crate) struct Subscriber {
     endpoints: Vec<Endpoint>,
     connect_timeout: Duration,
@@ -49,7 +49,7 @@ pub(crate) struct Subscriber {
     channel: OnceLock<String>,
     /// The number of [`ConnectionsGuard`]s that exist.
     waiting: watch::Sender<usize>,
-    /// Notified when `topics` gets another channel, or loses one.
+    /// Notified when a channel is added to `topics` or removed from `topics`.
     topics_changed: watch::Sender<()>,
     state: Mutex<SubscriberState>,
 }
@@ -58,14 +58,14 @@ pub(crate) struct Subscriber {
 struct SubscriberState {
     /// The registered waiters, by their numbers.
     waiters: BTreeMap<u64, mpsc::Sender<Notification>>,
-    /// The receivers of messages on other channels: for each channel, its receivers by their numbers.
+    /// The receivers of messages on the channels of elections: for each channel, its receivers by their numbers.
     topics: HashMap<Arc<str>, HashMap<u64, mpsc::Sender<Arc<str>>>>,
     last_topic: u64,
     connected: NodeSet,
     is_running: bool,
 }
 
-/// Keeps the connections open until it is dropped.
+/// Keeps the connections open until this value is dropped.
 pub(crate) struct ConnectionsGuard(Arc<Subscriber>);
 
 impl Drop for ConnectionsGuard {
@@ -74,7 +74,7 @@ impl Drop for ConnectionsGuard {
     }
 }
 
-/// The messages on one channel, from all nodes. Keeps the connections open until it is dropped.
+/// Receives the messages on one channel, from all nodes. Keeps the connections open until this value is dropped.
 pub(crate) struct Topic {
     connections: ConnectionsGuard,
     channel: Arc<str>,
@@ -92,7 +92,7 @@ impl Topic {
         }
     }
 
-    /// Discards the messages that have arrived.
+    /// Discards the messages that have arrived but were not taken.
     pub(crate) fn clear(&mut self) {
         while self.messages.try_recv().is_ok() {}
     }
@@ -283,7 +283,7 @@ impl Subscriber {
         if connected {
             state.connected.insert(node);
             for waiter in state.waiters.values() {
-                // Fails only if the waiter is dropping its place, or too many notifications wait for it already.
+                // Fails only if the waiter is dropping its place, or if the waiter's channel is full.
                 let _ = waiter.try_send(Notification::Unqueued(node));
             }
         } else {

@@ -32,8 +32,8 @@ struct Waiter {
     turn: Option<oneshot::Sender<Turn>>,
     /// The report of this waiter's last round or, before its first round, of its predecessor's last round.
     report: RoundReport,
-    /// Notified when another waiter needs the result of a round. If this waiter is first in the queue, it then starts a
-    /// round at once.
+    /// Notified when another waiter needs the result of a round. If this waiter is first in the queue, the notification
+    /// makes it start a round at once.
     retry_now: Arc<Notify>,
 }
 
@@ -94,8 +94,8 @@ pub(crate) struct Place {
     number: u64,
     arrived: Moment,
     /// The waiter's ticket; `None` until the waiter first needs it. The ticket must not change, because the nodes order
-    /// the waiters by their tickets. It is therefore computed only once: a second computation could give another
-    /// ticket, because the nodes' clocks do not run at the rate of this client's clock.
+    /// the waiters by their tickets. The client therefore computes the ticket only once: a second computation could
+    /// give another ticket, because the nodes' clocks do not run at the rate of this client's clock.
     ticket: Option<Ticket>,
     turn: oneshot::Receiver<Turn>,
     /// Carries notifications to the waiter; `None` until the waiter registers with the subscriber.
@@ -181,7 +181,7 @@ impl Waiter {
 }
 
 impl Place {
-    /// Whether other waiters of this client were in the queue when this one joined.
+    /// Whether other waiters of this client were in the queue when this waiter joined.
     pub(crate) fn joined_behind_others(&self) -> bool {
         self.joined_behind_others
     }
@@ -228,14 +228,15 @@ impl Place {
         local_queue.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
     }
 
-    /// Leaves the queue after the acquire has won. If the lease is shared, also gives the waiters behind it their turn.
+    /// Leaves the queue after the acquire has won. If the lease is shared, first gives all waiters in this queue their
+    /// turn, because all of them can share the resources.
     pub(crate) fn win(self) {
         if self.keys.iter().all(Keys::is_shared) {
             self.waiters.local_queue().each(&self.keys, |waiter| waiter.give_turn(Turn::First));
         }
     }
 
-    /// Gives the waiter behind this one its turn, too.
+    /// Gives the next waiter its turn, although this waiter still has its own turn and stays in the queue.
     pub(crate) fn pass_turn(&self) {
         if let Some(next) = self.waiters.local_queue().after(&self.keys, self.number) {
             next.give_turn(Turn::First);

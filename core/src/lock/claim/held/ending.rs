@@ -162,7 +162,7 @@ impl HeldLease {
     }
 
     /// Ends the lease with `begin`, then sends RELEASE to all nodes in the background. The result is `true` if the
-    /// lease was valid until now and a majority confirms the release.
+    /// lease is still valid at this call and a majority confirms the release.
     fn start_release(
         self: &Arc<Self>,
         begin: impl FnOnce(&mut Claim, Moment) -> Option<Release>,
@@ -237,7 +237,7 @@ impl HeldLease {
     }
 
     /// Ends the lease because `upgrade`, the claim of its upgrade, has won its round. If the lease had ended before,
-    /// returns the commands that give the keys of the upgrade back.
+    /// the error contains the commands that give the keys of the upgrade back.
     pub(crate) fn end_for_upgrade(&self, upgrade: &mut Claim) -> Result<(), Commands> {
         self.state().claim.upgraded(clock::now(), upgrade)?;
         self.clean(Commands::default());
@@ -247,12 +247,12 @@ impl HeldLease {
 
     /// Ends an upgrade of this lease. What happens next depends on the lease:
     ///
-    /// - If the lease is still valid, its renewal goes on.
+    /// - If the lease is still valid, the renewer continues to renew it.
     /// - If the lease was lost during the upgrade, the keys that GIVE BACK may have restored are released.
-    /// - If the lease was released during the upgrade, that release has waited for the end of the upgrade, and goes on
-    ///   now.
+    /// - If the lease was released during the upgrade, that release has waited for the end of the upgrade, and now
+    ///   sends RELEASE.
     ///
-    /// `id` is the number of the lease in the renewer.
+    /// `id` is the ID that the renewer assigned to the lease.
     pub(crate) fn end_upgrade(&self, renewer: &Renewer, id: u64) {
         let now = clock::now();
         let commands = self.state().claim.end_upgrade(now);

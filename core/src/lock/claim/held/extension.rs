@@ -23,7 +23,6 @@ pub(crate) struct PendingExtension {
 pub(crate) enum RenewalStep {
     /// The lease has ended: stop renewing it.
     Ended,
-    /// Nothing is due now.
     Wait,
     /// Begin a renewal. The moment is the validity end: the next step is due then, unless it is scheduled earlier.
     Renew(Moment),
@@ -58,7 +57,7 @@ impl HeldLease {
         }
     }
 
-    /// Stops renewal if the last heartbeat is too old, and warns the holder in time before that.
+    /// Stops renewal if the last heartbeat is too old. Once half of the heartbeat timeout has passed, emits a warning.
     fn check_heartbeat(&self, now: Moment) {
         let late = {
             let mut state = self.state();
@@ -96,7 +95,7 @@ impl HeldLease {
         Some(PendingExtension { lease: Arc::clone(self), extension })
     }
 
-    /// Ends an automatic extension. Returns `false` if the lease is lost, so that the renewer need not handle it again.
+    /// Records the end of an automatic extension. Returns `false` if the lease is lost, so that its renewal must end.
     pub(crate) fn finish_renewal(&self, extended: Extended) -> bool {
         let mut state = self.state();
         let sent = state.renewal_sent.take();
@@ -107,7 +106,8 @@ impl HeldLease {
         extended != Extended::Lost
     }
 
-    /// Passes one node's answer to the protocol. Returns the decision if this answer leads to one.
+    /// Passes one node's answer to the protocol. Returns the decision if this answer leads to one. If the lease was
+    /// released meanwhile, may send a second RELEASE to the node.
     pub(crate) fn record_answer(
         &self,
         extension: &mut Extension,
@@ -124,13 +124,13 @@ impl HeldLease {
         extended
     }
 
-    /// Begins to repair the lease on these nodes. Returns the ttl for HEAL; `None` if the lease must not be repaired.
+    /// Records that HEAL will be sent to these nodes. Returns the ttl for HEAL; `None` if HEAL must not be sent.
     pub(crate) fn begin_repair(&self, nodes: NodeSet) -> Option<Duration> {
         self.state().claim.heal(clock::now(), nodes)
     }
 
-    /// Records a node's answer to a HEAL with this ttl. `healed` is `None` if the node did not answer in time.
-    /// `is_open` says whether the node may still apply the HEAL.
+    /// Records a node's answer to a HEAL with this ttl, and sends the requests that follow from it. `healed` is `None`
+    /// if the node did not answer in time. `is_open` says whether the node may still apply the HEAL.
     pub(crate) fn finish_repair(
         &self,
         node: usize,
@@ -143,8 +143,8 @@ impl HeldLease {
         self.clean(commands);
     }
 
-    /// Reports the result of an extension that was sent at `sent`. `failure_reports` contains each node's outcome; it
-    /// is empty if the extension was confirmed.
+    /// Records and reports the result of an extension that was sent at `sent`. If the lease has ended, notifies its
+    /// watchers. `failure_reports` contains each node's outcome; it is empty if the extension was confirmed.
     pub(crate) fn record_decision(
         &self,
         extended: Extended,
