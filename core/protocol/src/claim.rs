@@ -18,9 +18,9 @@ use core::time::Duration;
 pub enum Origin {
     /// By ACQUIRE.
     Acquired,
-    /// By TRANSFER, from a lease that its holder has detached. Other adopters may try to win that lease, too.
+    /// By TRANSFER, from a lease that its holder has detached. Other adopters may compete for the same lease.
     Adopted,
-    /// By TRANSFER, from a shared lease of the same client. This claim upgrades that lease.
+    /// By TRANSFER, from a shared lease of the same client: this claim makes that lease exclusive.
     Upgraded,
 }
 
@@ -39,7 +39,7 @@ impl Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Commands<S> {
-    /// Send RAISE with this fence to these nodes.
+    /// Send RAISE with this fence to these nodes; `None` if no RAISE is needed.
     pub raise: Option<(NodeSet, u64)>,
     /// Send RELEASE to these nodes. If the connection that carried this claim's earlier requests to a node is still
     /// open, send RELEASE on that connection, after those requests.
@@ -53,10 +53,11 @@ pub struct Commands<S> {
     /// giver's token. The order matters: after the first RELEASE, a GIVE BACK that is still under way finds no key that
     /// it could give back to the giver.
     pub release_both: NodeSet,
-    /// The subjects of failed upgrades of this lease, each with a node. Send the node RELEASE with the upgrade's token.
-    /// After the node has answered, send that node RELEASE with this lease's token.
+    /// Failed upgrades of this lease, each with a node. Send that node RELEASE with the upgrade's token, and, after the
+    /// node has answered, RELEASE with this lease's token. In this order, a GIVE BACK that is still under way cannot
+    /// restore this lease's keys.
     pub release_upgrades: Vec<(S, usize)>,
-    /// The decision of the round; returned only once.
+    /// The decision of the round; `None` unless the event that was just handled has decided the round.
     pub outcome: Option<Outcome>,
 }
 
@@ -82,15 +83,15 @@ enum Stage {
     Undone,
     /// The round was won. The lease may have been lost since.
     Held,
-    /// The lease was lost while an upgrade of the lease was under way. At the end of the upgrade, the claim returned
-    /// the requests that delete the lease's keys.
+    /// The lease was lost during an upgrade, and the upgrade has ended. The claim has returned the requests that delete
+    /// the lease's keys, which must not come back.
     Lost,
     /// The lease was released. If an upgrade of the lease is under way, RELEASE is sent after that upgrade has ended.
     Releasing {
         is_sent: bool,
         /// The nodes where a late request may set the token after RELEASE. Send these nodes a second RELEASE, but only
-        /// after the first RELEASE is answered or has reached its deadline. In the opposite order, the first RELEASE
-        /// would find no key, and the holder would be told that the lease was lost.
+        /// after the first RELEASE is answered or has reached its deadline. If the second RELEASE arrived first, the
+        /// first one would find no key, and the release would report that the lease was lost.
         again: NodeSet,
     },
     /// The lease was released, upgraded or deleted. If a late request of this claim still sets a key, that key is
@@ -101,7 +102,7 @@ enum Stage {
     Detached,
 }
 
-/// The nodes' answers to a query for a token.
+/// The nodes' answers to the query whether they hold the token of a lease.
 #[derive(Clone, Debug)]
 pub struct StoredToken {
     /// When the query was sent.
@@ -117,44 +118,44 @@ pub struct StoredToken {
 pub enum Unresumable {
     /// Too few nodes have answered to tell whether the lease still exists.
     Unknown,
-    /// The lease has ended, or is about to end. Send RELEASE to these nodes: the lease cannot come back, so the keys
-    /// that are left would only block others.
+    /// The lease has ended, or is about to end. Send RELEASE to these nodes, if any: the lease cannot come back, so the
+    /// keys that are left would only block other clients.
     Ended(NodeSet),
 }
 
 /// Why a lease cannot be detached, downgraded or upgraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Another process may have the lease, too, and would not notice the change.
+    /// Another process may also use the lease, and would not learn of the change.
     Elsewhere,
-    /// An upgrade of the lease is under way. The requests of both changes would change the same keys, in an uncertain
-    /// order.
+    /// An upgrade of the lease is not complete. The requests of both changes would change the same keys, in an
+    /// uncertain order.
     Upgrading,
-    /// The lease cannot be detached: a late request may still set its keys on these nodes, so they must not vote on an
-    /// adoption. Without their votes, no adopter could win a majority.
+    /// The lease cannot be detached. A late request may still set the lease's keys on these nodes, so these nodes must
+    /// not vote on an adoption. Without their votes, no adopter could win a majority.
     Silent(NodeSet),
     /// The lease has ended.
     Ended(Ended),
 }
 
-/// The whole life of one token: its round, its lease and its footprint.
+/// The state of one token: its round, its lease and its footprint.
 ///
-/// The subject `S` is all that the requests of the claim must name: the token and its keys. Two subjects are equal if
-/// they have the same token.
+/// `S` is the type of subjects. The subject of a claim contains the token and its keys, which every request of the
+/// claim carries. Two subjects are equal if they have the same token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim<S> {
     subject: S,
     origin: Origin,
     term: Term,
     stage: Stage,
-    /// The round; `None` if no further vote can change the claim. Boxed, because most leases need it only briefly.
+    /// The round; `None` if no further vote can change the claim. Boxed, so that a claim without a round is small.
     round: Option<Box<Round>>,
     /// Until the round is won, this is a placeholder: a lease that has ended.
     lease: Lease,
     footprint: Footprint<S>,
     /// Whether the claim knows that nobody can use the giver's lease any more: see [`Claim::end_giver`].
     is_giver_over: bool,
-    /// Whether another process may have the lease, too: see [`Claim::pass_on`] and [`Claim::resume`].
+    /// Whether another process may also use the lease: see [`Claim::pass_on`] and [`Claim::resume`].
     is_elsewhere: bool,
     /// Whether the nodes keep the keys for a time after the release: see [`Claim::keep_keys`].
     keeps_keys: bool,
@@ -186,7 +187,7 @@ impl<S: Clone + PartialEq> Claim<S> {
     }
 
     /// Creates the claim of a lease that another process won, and no longer manages: see [`Lease::resume`]. `sound` are
-    /// the nodes that counted for the lease when that process stopped managing it.
+    /// the nodes that counted for the lease when that process stopped managing the lease.
     pub fn resume(
         subject: S,
         quorum: Quorum,
@@ -212,7 +213,7 @@ impl<S: Clone + PartialEq> Claim<S> {
             let ended = Unresumable::Ended(NodeSet::EMPTY);
             return Err(if may_be_held { Unresumable::Unknown } else { ended });
         };
-        // Nodes that have not answered may hold the key, too. A request of the process that won the lease may still be
+        // A node that has not answered may also hold the key. A request of the process that won the lease may still be
         // under way to a node that is not sound.
         let all = quorum.all();
         let longest = left.iter().map(|(_, ttl)| *ttl).max().unwrap_or_default().max(term.ttl);
@@ -232,13 +233,13 @@ impl<S: Clone + PartialEq> Claim<S> {
         })
     }
 
-    /// Records that this upgrade's keys may last until `gone_by`. They were keys of the shared lease, and the TRANSFER
-    /// of an upgrade does not shorten the life of a key.
+    /// Records that this upgrade's keys may last until `gone_by`. The upgrade takes over keys of the shared lease, and
+    /// its TRANSFER does not shorten the life of a key.
     pub fn takes_keys_until(&mut self, gone_by: Moment) {
         self.footprint.set_keys_until(gone_by);
     }
 
-    /// The token and the keys that the next request of the claim must name.
+    /// The token and its keys, which the next request of the claim must carry.
     pub fn subject(&self) -> &S {
         &self.subject
     }
@@ -258,13 +259,13 @@ impl<S: Clone + PartialEq> Claim<S> {
         self.origin
     }
 
-    /// The nodes that may still set the keys, because they have not answered a request of this claim. These nodes must
+    /// The nodes that have not answered a request of this claim, and may therefore still set the keys. These nodes must
     /// not vote on an adoption.
     pub fn silent(&self) -> NodeSet {
         self.footprint.silent()
     }
 
-    /// The nodes that may hold the token, now or later.
+    /// The nodes that may hold the token now, or later because of a late request.
     pub fn holders(&self) -> NodeSet {
         self.footprint.holders()
     }
@@ -287,14 +288,14 @@ impl<S: Clone + PartialEq> Claim<S> {
         }
     }
 
-    /// Whether another process may have the lease, too. If so, this process must not repair the lease: see
-    /// [`Lease::resume`]. After this process has forgotten the claim, it must not release the token either.
+    /// Whether another process may also use the lease. If so, this process must not repair the lease: see
+    /// [`Lease::resume`]. Once this process has forgotten the claim, this process must not release the token either.
     pub fn is_elsewhere(&self) -> bool {
         self.is_elsewhere
     }
 
     /// Lets another process [resume](Claim::resume) the lease from now on. Returns the nodes that count towards the
-    /// lease's majority; that process must know them.
+    /// lease's majority. The other process needs these nodes to resume the lease.
     pub fn pass_on(&mut self, now: Moment) -> Result<NodeSet, Obstacle> {
         match self.check_change(now) {
             Ok(()) | Err(Obstacle::Elsewhere) => {}
@@ -308,8 +309,9 @@ impl<S: Clone + PartialEq> Claim<S> {
         Ok(self.lease.sound())
     }
 
-    /// Handles an event of the round. [`Event`] says when the driver must report each event. When the driver releases
-    /// the lease, it need not report [`Event::Abandon`]: the claim abandons the round itself.
+    /// Handles an event of the round, and returns the requests to send. [`Event`] says when the driver must report each
+    /// event. When the driver releases the lease, it need not report [`Event::Abandon`]: the claim abandons the round
+    /// itself.
     pub fn handle(&mut self, now: Moment, event: Event) -> Commands<S> {
         let Some(round) = &mut self.round else { return Commands::default() };
         let Actions { raise, undo, outcome } = round.handle(now, event);
@@ -377,7 +379,7 @@ impl<S: Clone + PartialEq> Claim<S> {
     }
 
     /// Whether a node must get RELEASE because of this late vote. The driver calls this if the client has already
-    /// forgotten the claim: the lease was released, or has expired after its handle was dropped.
+    /// forgotten the claim: the lease was released, or has expired after the program dropped the lease's handle.
     pub fn must_release_forgotten(vote: Vote) -> bool {
         vote.may_be_applied()
     }
@@ -396,14 +398,14 @@ impl<S: Clone + PartialEq> Claim<S> {
     }
 
     /// Begins an extension whose EXTEND is sent at `now` or later. Each node has `patience` to answer, but at most
-    /// until the validity end. Returns `None` in the same cases as [`Lease::extend`].
+    /// until the validity end. Returns `None` if the lease has ended or is being upgraded: see [`Lease::extend`].
     pub fn extend(&mut self, now: Moment, term: Term, patience: Duration) -> Option<Extension> {
         let extension = self.lease.extend(now, term)?;
         Some(self.ask(extension, patience))
     }
 
-    /// Begins an extension that does not move the validity end: see [`Lease::verify`]. Returns `None` in the same cases
-    /// as [`Claim::extend`].
+    /// Begins an extension that does not move the validity end: see [`Lease::verify`]. Returns `None` if the lease has
+    /// ended or is being upgraded.
     pub fn verify(&mut self, now: Moment, patience: Duration) -> Option<Extension> {
         let extension = self.lease.verify(now, self.term)?;
         Some(self.ask(extension, patience))
@@ -416,7 +418,8 @@ impl<S: Clone + PartialEq> Claim<S> {
         extension
     }
 
-    /// Records a node's answer to an extension. Returns the decision if the answer leads to one ([`Lease::extended`]).
+    /// Records a node's answer to an extension. Returns the decision, or `None` while it is open: see
+    /// [`Lease::extended`].
     pub fn extended(
         &mut self,
         now: Moment,
@@ -594,15 +597,16 @@ impl<S: Clone + PartialEq> Claim<S> {
         Some(release)
     }
 
-    /// Returns how long the nodes keep the keys after this release: see [`Release::keep`].
+    /// Records and returns how long the nodes keep the keys after this release. Returns `None` if the nodes delete the
+    /// keys at once, because the lease had ended before its release: see [`Release::keep`].
     pub fn keep_keys(&mut self, release: &Release, now: Moment, term: Term) -> Option<Keep> {
         let keep = release.keep(now, term);
         self.keeps_keys = keep.is_some();
         keep
     }
 
-    /// Returns the requests of a release. RELEASE goes to all nodes. If a node does not answer, repeat RELEASE only if
-    /// the node is one of the [`Claim::holders`].
+    /// Returns the requests of a release, and records that they are sent. RELEASE goes to all nodes. If a node does not
+    /// answer, repeat RELEASE only if the node is one of the [`Claim::holders`].
     pub fn send_release(&mut self) -> Commands<S> {
         if let Stage::Releasing { is_sent, .. } = &mut self.stage {
             *is_sent = true;
@@ -613,13 +617,14 @@ impl<S: Clone + PartialEq> Claim<S> {
         Commands { release, release_giver, release_upgrades, ..Commands::default() }
     }
 
-    /// Records a node's answer to RELEASE. Returns the result of the release when it is decided ([`Lease::released`]).
+    /// Records a node's answer to RELEASE. Returns the result of the release, or `None` while the result is open: see
+    /// [`Lease::released`].
     pub fn released(&mut self, release: &mut Release, node: usize, answer: Answer) -> Option<bool> {
         self.lease.released(release, node, answer)
     }
 
-    /// Records that every RELEASE was answered or has reached its deadline. Returns a second RELEASE for the nodes on
-    /// which a late request may have set the token after the first one.
+    /// Ends the release. Call this when every RELEASE was answered or has reached its deadline. Returns a second
+    /// RELEASE for the nodes on which a late request may have set the token after the first one.
     pub fn end_release(&mut self) -> Commands<S> {
         let release = match self.stage {
             Stage::Releasing { again, .. } => again,
@@ -646,8 +651,8 @@ impl<S: Clone + PartialEq> Claim<S> {
         Ok(Commands { release_giver: self.giver_holders(), ..Commands::default() })
     }
 
-    /// Returns the requests that delete all keys that the token may have left on the nodes, for example the keys of a
-    /// detached lease that nobody can adopt.
+    /// Returns the requests that delete all keys that the token may have left on the nodes. A detached lease counts as
+    /// [deleted](Claim::is_deleted) from then on, so call this only when nobody can adopt it any more.
     pub fn delete(&mut self) -> Commands<S> {
         if self.stage == Stage::Detached {
             self.stage = Stage::Over;
@@ -657,7 +662,7 @@ impl<S: Clone + PartialEq> Claim<S> {
         Commands { release, release_upgrades, ..Commands::default() }
     }
 
-    /// Ends the lease. From now on, grants that arrive late are undone.
+    /// Ends the lease, and moves the claim to `stage`. From now on, grants that arrive late are undone.
     fn end(&mut self, now: Moment, stage: Stage) {
         self.stage = stage;
         if let Some(round) = &mut self.round {

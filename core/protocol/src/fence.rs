@@ -10,9 +10,9 @@
 //! winner gets a larger fence from a node that stores this fence.
 //!
 //! Clients' clocks are not used, so a client whose clock is far ahead cannot exhaust the fences. A node forgets a
-//! counter only long after its own clock has passed the counter ([`fence_memory`]). Every later floor is then larger
-//! than the counter, so forgetting is safe. Fences can repeat or decrease in only two cases, which the user
-//! documentation also names:
+//! counter only long after its own clock has passed the time that the counter represents ([`fence_memory`]). Every
+//! later floor is then larger than the counter, so forgetting is safe. Fences can repeat or decrease in only two cases,
+//! which the user documentation also names:
 //!
 //! - A node's clock is set back by more than [`FENCE_MEMORY`] − 2 × [`FENCE_WINDOW`]. (The forgotten fence may have
 //!   been one window ahead of the clock, and the next floor may be one window behind the clock.)

@@ -11,14 +11,14 @@ use crate::term::Moment;
 
 /// The nodes that a token's requests have reached, or may still reach.
 ///
-/// `S` identifies an upgrade of the lease: it names the upgrade's token and keys.
+/// `S` identifies an upgrade of the lease by the upgrade's token and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint<S> {
     /// The nodes that may hold the key, now or later, because of the round.
     round_holders: NodeSet,
     /// The nodes that have not answered the request of the round, and may still set the key.
     unanswered: NodeSet,
-    /// The nodes to which HEAL was sent. These nodes may hold the key, too.
+    /// The nodes to which HEAL was sent. These nodes may also hold the key.
     healed: NodeSet,
     /// The open requests that were sent after the round, each with the node that may still apply the request.
     open: Vec<(Sent<S>, usize)>,

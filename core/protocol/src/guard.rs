@@ -10,7 +10,8 @@ use crate::tally::Answer;
 use crate::term::{Moment, Term};
 use core::time::Duration;
 
-/// Servers report their uptime in whole seconds. The true uptime may be up to a second shorter than the reported one.
+/// Servers report their uptime in whole seconds, so the true uptime may be up to a second shorter than the reported
+/// one. The guard subtracts this second, so that no vote counts too early.
 const UPTIME_ERROR: Duration = Duration::from_secs(1);
 const NEVER: Moment = Moment::from_origin(Duration::MAX);
 
@@ -21,7 +22,8 @@ const NEVER: Moment = Moment::from_origin(Duration::MAX);
 pub struct Guard {
     /// The term of the longest lease that the node may have forgotten.
     term: Term,
-    /// The last reported identity of the node's memory. This identity changes at a restart or a failover.
+    /// The last reported identity of the node's memory; `None` if the node reported none. This identity changes at a
+    /// restart or a failover.
     memory: Option<String>,
     counts_from: Moment,
 }
@@ -33,9 +35,10 @@ impl Guard {
         Self { term, memory: None, counts_from: NEVER }
     }
 
-    /// Records what an examination of the node found; the answer arrived at `now`. `seen` is the identity of the node's
-    /// memory and the node's uptime, or `None` if the node does not report them. While the identity is unchanged, the
-    /// node has forgotten nothing.
+    /// Records the result of an examination of the node, which arrived at `now`. `seen` is the identity of the node's
+    /// memory and the node's uptime, or `None` if the node does not report them. If the identity is unchanged, the node
+    /// has forgotten nothing, and this method changes nothing. Otherwise, the node's votes do not count until all
+    /// leases that the node may have forgotten have expired.
     ///
     /// Call this after every connect and reconnect, before any vote from the new connection is counted.
     pub fn looked(&mut self, now: Moment, seen: Option<(&str, Duration)>) {
@@ -54,7 +57,8 @@ impl Guard {
     }
 
     /// Records that the node reported at `now` that its memory is being replaced: the node is loading data, or has
-    /// become a replica.
+    /// become a replica. The node may have forgotten every lease that it granted until `now`, so its votes do not count
+    /// until these leases have expired.
     pub fn doubted(&mut self, now: Moment) {
         self.counts_from = self.counts_from.max(self.term.gone(now));
     }
@@ -64,15 +68,16 @@ impl Guard {
         self.counts_from
     }
 
-    /// Whether the node's answer counts in a round or extension that began at `began`. The moment at which
-    /// the answer arrived does not matter.
+    /// Whether the node's answer counts in a round or extension that began at `began`. When the answer arrived does not
+    /// matter.
     pub fn counts(&self, began: Moment) -> bool {
         began >= self.counts_from
     }
 }
 
 impl Vote {
-    /// Converts a vote of a node whose votes do not count: `Granted` and `Held` become `Guarded`.
+    /// Returns the vote to count for a node whose votes do not count: `Guarded` in place of `Granted` and `Held`, and
+    /// every other vote unchanged.
     pub fn uncounted(self) -> Self {
         match self {
             Self::Granted { .. } | Self::Held { .. } => Self::Guarded,

@@ -30,18 +30,19 @@ pub enum Ended {
     Upgraded,
 }
 
-/// The validity of one lease.
+/// One lease: its validity end, its fence, and the nodes that count for it.
 ///
-/// A lease is valid until the first of these events: its validity end passes; too many nodes report that the key is
-/// missing, so that no majority can hold it; its holder releases, detaches or upgrades it; its client is closed. Only a
-/// confirmed extension moves the validity end, and never beyond the limit. A lease that has ended never becomes valid
-/// again.
+/// A lease is valid until the first of these events: the validity end passes; so many nodes report that the key is
+/// missing that no majority can hold the key; the holder releases, detaches or upgrades the lease; the client is
+/// closed. Only a confirmed extension moves the validity end, and never beyond the limit. A lease that has ended never
+/// becomes valid again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
     quorum: Quorum,
     end: Moment,
     limit: Option<Moment>,
-    /// Why the lease ended, if the reason is recorded. An expiry is not recorded, because it follows from `end`.
+    /// Why the lease ended; `None` if it is valid or has expired. An expiry is not recorded, because it follows from
+    /// `end`.
     ended: Option<Ended>,
     released: bool,
     fence: u64,
@@ -63,7 +64,7 @@ impl Lease {
     /// ([`Round::granted`](super::Round::granted)); `end` is the validity end.
     ///
     /// No extension moves the end beyond `limit`; `None` means no limit. The Redlock specification asks for a limit, so
-    /// that a holder that hangs does not keep the lock for ever.
+    /// that a holder that hangs does not keep the lock forever.
     pub fn new(
         quorum: Quorum,
         granted: NodeSet,
@@ -153,7 +154,7 @@ impl Lease {
     }
 
     /// Whether some nodes hold the key but do not count yet. The next confirmed extension makes these nodes count
-    /// again, see [`Lease::extended`].
+    /// again: see [`Lease::extended`].
     pub fn has_passed(&self) -> bool {
         !self.passed.is_empty()
     }
@@ -228,7 +229,8 @@ impl Lease {
     }
 
     /// Records a node's answer to `extension`, received at `now`. Returns `None` until the extension is decided, and
-    /// then the decision. Pass in later answers, too: [`Extension::take_missing`] needs them.
+    /// then the decision. Continue to pass in answers after the decision, because [`Extension::take_missing`] needs
+    /// them.
     ///
     /// A majority must confirm before the *old* validity end. A majority that confirms later still excludes other
     /// clients, because its nodes hold the key. But after the old validity end, another client may have acquired the
@@ -272,8 +274,7 @@ impl Lease {
             Answer::Yes if self.sound.contains(node) => Answer::Yes,
             Answer::Yes if self.passed.contains(node) => Answer::No,
             Answer::Yes => {
-                // It is unknown how the node came to hold the key. The answer to HEAL will decide whether
-                // the node counts.
+                // How the node came to hold the key is unknown. The answer to HEAL will decide whether the node counts.
                 missing.insert(node);
                 Answer::Unknown
             }
@@ -313,7 +314,7 @@ impl Lease {
         self.finish(now, Ended::Released)
     }
 
-    /// Ends the lease because its client is closed. The caller must tell the holder, and then continue as after
+    /// Ends the lease because its client is closed. The caller must notify the holder, and then continue as after
     /// [`Lease::release`].
     pub fn close(&mut self, now: Moment) -> Release {
         self.finish(now, Ended::ClientClosed)
@@ -348,7 +349,7 @@ impl Lease {
         may_begin
     }
 
-    /// Whether an upgrade is under way.
+    /// Whether an upgrade is under way. Meanwhile, nothing extends, repairs or detaches the lease.
     pub fn is_upgrading(&self) -> bool {
         self.is_upgrading
     }
@@ -447,7 +448,7 @@ pub struct Extension {
     missing: NodeSet,
     /// The lease's `passed` nodes when the extension began. If a majority confirms, these nodes count again.
     passed: NodeSet,
-    /// The lease's number of upgrades when the extension began.
+    /// The value of the lease's `upgrades` when the extension began.
     upgrades: u32,
 }
 

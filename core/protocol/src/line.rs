@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// The waiters of one client. `R` identifies all the resources of a lock together. `W` is the caller's data about one
-/// waiter.
+/// The waiters of one client. A value of `R` stands for all the resources of a lock together. `W` is the caller's data
+/// about one waiter.
 #[derive(Debug)]
 pub struct Line<R, W> {
     waiters: HashMap<R, BTreeMap<u64, W>>,
@@ -68,7 +68,7 @@ impl<R: Clone + Eq + Hash, W> Line<R, W> {
         self.waiters.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut).for_each(act);
     }
 
-    /// The next waiter behind the waiter with this number.
+    /// The next waiter behind the waiter with this number; `None` if this number is the last.
     pub fn after(&mut self, resource: &R, number: u64) -> Option<&mut W> {
         let waiters = self.waiters.get_mut(resource)?;
         waiters.range_mut(number + 1..).next().map(|(_, waiter)| waiter)

@@ -19,8 +19,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 ///
 /// A renewal is due when a third of the ttl has passed since the last confirmed renewal. So during a time `t`, a lease
 /// is renewed at most `t / (ttl / 3)` times. The driver waits for the answers to a renewal until the next renewal would
-/// be due. If no majority can answer, the driver retries earlier: a twelfth of the ttl after the renewal began. So
-/// during an outage, the driver tries up to four times as often, but cannot send most of these requests.
+/// be due. If too few nodes can answer to decide a renewal, the driver retries earlier: a twelfth of the ttl after the
+/// renewal began. So during an outage, the driver tries up to four times as often, but most of these requests are not
+/// sent, because the nodes cannot be reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Upkeep {
     term: Term,
@@ -39,8 +40,7 @@ struct Heartbeat {
     last: Moment,
     /// Whether the holder was warned since the last heartbeat.
     is_warned: bool,
-    /// Whether a renewal was due when the last heartbeat was too old. From then on, nothing is due until the next
-    /// heartbeat.
+    /// Whether renewal has stopped, because the last heartbeat was too old. The next heartbeat resumes renewal.
     has_stopped: bool,
 }
 
@@ -50,7 +50,8 @@ impl Upkeep {
         Self { term, not_before: Moment::from_origin(Duration::ZERO), heartbeat: None }
     }
 
-    /// Renews the lease only while the last heartbeat is younger than `timeout`. The first heartbeat is at `now`.
+    /// Returns the schedule with a heartbeat: the lease is renewed only while the last heartbeat is younger than
+    /// `timeout`. `now` counts as the first heartbeat.
     pub fn with_heartbeat(self, timeout: Duration, now: Moment) -> Self {
         let heartbeat = Heartbeat { timeout, last: now, is_warned: false, has_stopped: false };
         Self { heartbeat: Some(heartbeat), ..self }
@@ -64,7 +65,7 @@ impl Upkeep {
     /// Returns when to renew `lease` next; `None` if the lease is at its limit, if it ends before the next renewal is
     /// due, or if renewal has stopped because there was no heartbeat.
     pub fn due(&self, lease: &Lease) -> Option<Moment> {
-        // The time from the sending of the last confirmed renewal to the validity end.
+        // The last confirmed renewal was sent this long before the validity end.
         let validity = self.term.ttl.saturating_sub(self.term.drift());
         let due = lease.end().minus(validity).plus(self.term.ttl / 3);
         let due = due.max(self.not_before).ceil(self.term.ttl / TICKS_PER_TTL);
@@ -80,16 +81,16 @@ impl Upkeep {
         is_earlier
     }
 
-    /// Returns when to call [`Upkeep::check_heartbeat`] next, besides when a renewal is due: when half of the timeout
-    /// has passed since the last heartbeat. `None` if the holder has been warned already.
+    /// Returns when half of the timeout has passed since the last heartbeat. Call [`Upkeep::check_heartbeat`] then, and
+    /// whenever a renewal is due. `None` if the holder has been warned already, or sends no heartbeats.
     pub fn warning_due(&self) -> Option<Moment> {
         let heartbeat = self.heartbeat.filter(|heartbeat| !heartbeat.is_warned)?;
         Some(heartbeat.last.plus(heartbeat.timeout / 2))
     }
 
     /// Checks the last heartbeat. Call this when a renewal or a warning is due, before [`Upkeep::due`]: if the last
-    /// heartbeat is too old, no renewal is due any more. Returns the timeout if the holder must be warned now, once
-    /// after each heartbeat.
+    /// heartbeat is too old, no renewal is due any more. Returns the timeout if the holder must be warned now; this
+    /// happens at most once after each heartbeat.
     pub fn check_heartbeat(&mut self, now: Moment) -> Option<Duration> {
         let heartbeat = self.heartbeat.as_mut()?;
         let silence = now.since(heartbeat.last);

@@ -1,5 +1,6 @@
-//! One round of an acquire: collects the nodes' votes on one ACQUIRE and decides. The rounds of adopters and of
-//! upgrades send TRANSFER instead of ACQUIRE. What this module says about ACQUIRE holds for TRANSFER, too.
+//! One round of an acquire: collects the nodes' votes on one ACQUIRE, and decides whether the round is won. The rounds
+//! of adopters and of upgrades send TRANSFER instead of ACQUIRE. What this module says about ACQUIRE also holds for
+//! TRANSFER.
 //!
 //! This module owns the outcome of a round, and decides which nodes get UNDO. The round sends nothing:
 //! [`Claim`](crate::Claim) turns the returned [`Actions`] into commands for the driver.
@@ -77,10 +78,10 @@ pub enum Event {
     },
     /// The lock is no longer wanted: the caller was cancelled, or the lease that was won is given up.
     ///
-    /// If the round was won, it returns no UNDO for this event. If the lease is released, the driver sends RELEASE to
-    /// all nodes: on the connection that carried the ACQUIRE, if that connection is still open. Later votes may still
-    /// make the round return an UNDO. The driver must wait until every RELEASE was answered or has reached its
-    /// deadline, and only then send that UNDO.
+    /// A won round returns no UNDO for this event. If the lease is released, the driver sends RELEASE to all nodes: on
+    /// the connection that carried the ACQUIRE, if that connection is still open. Later votes may still make the round
+    /// return an UNDO. The driver must wait until every RELEASE was answered or has reached its deadline, and only then
+    /// send that UNDO.
     Abandon,
 }
 
@@ -102,7 +103,7 @@ pub enum Loss {
 pub enum Outcome {
     /// A majority granted in time and stores the fence.
     Won {
-        /// The fencing token.
+        /// The fence of the lease.
         fence: u64,
         /// The validity end.
         end: Moment,
@@ -115,13 +116,13 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Actions {
-    /// Send RAISE with this fence to these nodes.
+    /// Send RAISE with this fence to these nodes; `None` if no RAISE is needed.
     pub raise: Option<(NodeSet, u64)>,
     /// Send UNDO (compare-and-delete of this round's token) to these nodes: on the connection that carried the ACQUIRE,
     /// if that connection is still open. If the round belongs to an adopter or an upgrade and was not
     /// [won](Round::has_won), send GIVE BACK instead of UNDO, so that the giver's lease gets its keys back.
     pub undo: NodeSet,
-    /// The decision; returned once per round.
+    /// The decision; `None` unless the event that was just handled has decided the round.
     pub outcome: Option<Outcome>,
 }
 
@@ -137,7 +138,7 @@ enum Phase {
         failed: NodeSet,
     },
     Won,
-    /// Won, and the lease has been released.
+    /// Won, and the lease has been given up since.
     Released,
     /// Lost and undone, but it is not yet certain whether the reason is contention or an outage.
     Losing,
@@ -328,8 +329,9 @@ impl Round {
         Actions { undo: self.applied(), outcome: self.name_loss(now), raise: None }
     }
 
-    /// Returns the loss as soon as its reason is certain: contention if a majority voted but did not grant, an outage
-    /// if too many nodes did not vote or voted too late.
+    /// Returns the loss, and records that the round is over, as soon as the reason of the loss is certain: contention
+    /// if a majority voted but did not grant, an outage if too many nodes did not vote or voted too late. Returns
+    /// `None` before and after that.
     fn name_loss(&mut self, now: Moment) -> Option<Outcome> {
         if self.phase != Phase::Losing {
             return None;
@@ -351,8 +353,8 @@ impl Round {
         Some(Outcome::Lost(loss))
     }
 
-    /// Returns the time until enough keys have expired for a majority of the nodes to be free. The nodes that granted
-    /// this round count as free, because the round is undone immediately.
+    /// Returns the time until enough keys have expired for a majority of the nodes to be free; `None` if that time is
+    /// unknown. The nodes that granted this round count as free, because the round is undone immediately.
     fn free_in(&self) -> Option<Duration> {
         let granted = self.count(|vote| matches!(vote, Vote::Granted { .. }));
         let missing = self.quorum.size().saturating_sub(granted);

@@ -1,4 +1,4 @@
-//! Which slots of a semaphore a client tries.
+//! Chooses the slots of a semaphore that a client tries to acquire.
 //!
 //! A slot is the number of a permit. This module only guesses which slots may be free: the nodes decide whether to
 //! grant a permit. A wrong guess costs a round. The driver (`lock/waiting/permits.rs` of the crate `quorlock`) has one
@@ -10,15 +10,16 @@ use std::collections::BTreeMap;
 /// slots that this client does not use.
 const DRAWS: usize = 16;
 
-/// What a client knows of the slots of one semaphore.
+/// What a client knows about the slots of one semaphore.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slots {
     /// Each slot that leases and rounds of this client use, with the number of those leases and rounds.
     used: BTreeMap<u32, u32>,
-    /// Slots that were free when this client last heard of them, the most recently reported one last.
+    /// Slots that were free when this client last heard of them. The slot that it heard of most recently is the last
+    /// one.
     free: Vec<u32>,
-    /// Whether the nodes have reported that too few slots are free for a waiter. Reset when a waiter gets its permits
-    /// without waiting.
+    /// Whether too few slots are free for one more waiter, as far as this client knows: see [`Slots::heard_full`] and
+    /// [`Slots::heard_spare`].
     is_full: bool,
 }
 
@@ -26,9 +27,9 @@ impl Slots {
     /// Chooses `count` different slots below `limit`, and marks them as used until [`Slots::give_back`].
     ///
     /// The choice prefers `hints`, in order; then the slots that this client most recently heard to be free; then slots
-    /// drawn at random, so that different clients choose different slots. If this client already uses too many of the
-    /// slots, the choice includes some of those. The nodes refuse a round for such slots, but the waiter joins the
-    /// nodes' queues.
+    /// drawn at random, so that different clients choose different slots. If there are fewer than `count` slots that
+    /// this client does not use, the choice also includes slots that it uses. The nodes refuse a round for such slots,
+    /// but the waiter joins the nodes' queues.
     ///
     /// `count` is 1 to `limit`; `random` draws uniformly from all of `u32`.
     pub fn choose(
@@ -68,8 +69,8 @@ impl Slots {
         chosen
     }
 
-    /// Records that a lease or round no longer uses these slots. `are_free`: whether the client released the slots, so
-    /// that another waiter should try them.
+    /// Records that a lease or round no longer uses these slots. `are_free`: whether the client has released the slots
+    /// on the nodes. If so, other waiters should try them.
     pub fn give_back(&mut self, slots: &[u32], are_free: bool) {
         for slot in slots {
             if let Some(count) = self.used.get_mut(slot) {
@@ -102,7 +103,7 @@ impl Slots {
         self.is_full = true;
     }
 
-    /// Records that a waiter got its permits without waiting.
+    /// Records that a waiter got its permits, and that none of its rounds found too few free slots.
     pub fn heard_spare(&mut self) {
         self.is_full = false;
     }

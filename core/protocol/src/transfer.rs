@@ -29,29 +29,33 @@ pub enum NotGiven<T> {
 /// Why an adopter cannot win a lease any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untransferable {
-    /// Too many nodes do not have the key, or must not vote: the lease was released or has expired, or nodes forgot it.
+    /// Too many nodes do not have the key, or must not vote: the lease was released, has expired, or was forgotten by
+    /// nodes.
     Gone,
     /// A majority has the same token, other than the giver's: another client has adopted the lease, or has acquired the
     /// lock after the lease ended.
     Taken,
-    /// On a majority, readers hold a resource without the giver: the lease has ended, or one of them has adopted it.
+    /// On a majority, readers hold a resource without the giver: the lease has ended, or one of these readers has
+    /// adopted the lease.
     ///
     /// Unlike the other cases, this one is not certain: several adopters may have had a node each in every round. So
-    /// this adopter gives up, but must not delete the keys that it gave back: others may still win the lease.
+    /// this adopter gives up, but must not delete the keys that it gave back: other adopters may still win the lease.
     Unclear,
 }
 
-/// An adopter's attempts to win a lease. `T` is the type of tokens.
+/// What an adopter's lost rounds show about its chance to win the lease. `T` is the type of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdoptionTally<T> {
     quorum: Quorum,
     /// The number of nodes that must not vote.
     silent: usize,
-    /// The token, other than the giver's, that a majority had in the last round.
+    /// The token, other than the giver's, that a majority had in the last round; `None` if no majority had such a
+    /// token.
     majority: Option<T>,
     /// The number of rounds in which a majority had the same token, other than the giver's.
     majorities: usize,
-    /// The number of rounds in which a majority may have had the same token, because readers held the resource.
+    /// The number of rounds in which a majority may have had the same token. This is uncertain if readers held the
+    /// resource, because readers show no token.
     unclear: usize,
 }
 

@@ -13,7 +13,7 @@ use crate::term::Moment;
 use crate::waiting::RetryDelay;
 use core::time::Duration;
 
-/// A waiter for several resources may reserve a free one of them. The reservation lasts for 1/8 of the time that the
+/// A waiter for several resources may reserve one that is free. The reservation lasts for 1/8 of the time that the
 /// waiter has waited, but at least for [`Turns::call`] and at most for [`LONGEST_CALL`].
 const RESERVED_PART: u32 = 8;
 /// After a reservation, the waiter cannot reserve again for 4 times the length of that reservation. So other waiters
@@ -70,7 +70,7 @@ pub struct Calls {
     heard: Vec<(usize, usize, Moment)>,
     /// The moment from which the waiter may reserve a resource again.
     reserves_again: Moment,
-    /// The moment from which the waiter may hurry again: try early although no majority has notified it.
+    /// The moment from which the waiter may hurry again: try early although no majority has notified the waiter.
     hurries_again: Moment,
 }
 

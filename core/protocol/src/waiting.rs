@@ -26,8 +26,8 @@ impl RetryDelay {
         self.shortest + span.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 
-    /// Draws a delay for a waiter that expects a notification and polls in case none arrives. The delay grows with the
-    /// number of waiters before this one.
+    /// Draws the delay after which a waiter tries again if no notification arrives. The delay grows with the number of
+    /// waiters before this one.
     fn in_queue(self, before: u64, random: u32) -> Duration {
         let delay = self.draw(random);
         let longer = delay.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
@@ -39,8 +39,9 @@ impl RetryDelay {
         self.longest + LONGEST_PAUSE
     }
 
-    /// Returns the pause between the expiry of a key and the next try: at least 1 ms, and longer with more
-    /// waiters before this one, so that waiters do not all try together.
+    /// Returns the pause between the expiry of a key and the next try: at least 1 ms, and longer with more waiters
+    /// before this one, so that waiters do not all try together. `before` is `None` for a waiter that is not in the
+    /// queues.
     fn after_expiry(self, before: Option<u64>, random: u32) -> Duration {
         let chance = f64::from(random) / f64::from(u32::MAX);
         let spread = match before {
@@ -73,12 +74,12 @@ pub struct Waiting {
     delay: RetryDelay,
     outage_since: Option<Moment>,
     before: Option<u64>,
-    /// Whether the round under way repeats the lost round before it.
+    /// Whether the current round repeats a lost round. Such a round is not repeated itself.
     is_repeating: bool,
 }
 
 impl Waiting {
-    /// Creates a wait that begins at `now`. `wait` is `None` to wait for ever, zero for a single round.
+    /// Creates a wait that begins at `now`. `wait` is `None` to wait without a limit, and zero for a single round.
     pub fn new(now: Moment, wait: Option<Duration>, patience: Duration, delay: RetryDelay) -> Self {
         let deadline = wait.map(|wait| now.plus(wait));
         Self { deadline, patience, delay, outage_since: None, before: None, is_repeating: false }
@@ -99,7 +100,7 @@ impl Waiting {
         self.outage_since
     }
 
-    /// Decides whether to repeat a lost round at once, even if `wait` is zero. `could_win` is
+    /// Decides whether to repeat a lost round at once, even if `wait` is zero, and records the decision. `could_win` is
     /// [`Round::could_win_again`](crate::Round::could_win_again). A round that repeats another round is not repeated
     /// itself.
     pub fn repeats(&mut self, could_win: bool) -> bool {

@@ -33,8 +33,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A request for credentials that a language binding may answer later, from any thread. Dropping the request without an
-/// answer reports that there are no credentials.
+/// A request for credentials that a language binding may answer later, from any thread. If the request is dropped
+/// without an answer, the attempt to connect fails.
 #[derive(Debug)]
 pub struct CredentialsRequest {
     address: String,
@@ -59,7 +59,7 @@ impl CredentialsRequest {
     }
 }
 
-/// A function that takes the address of a node, and returns credentials for a connection to that node or the reason why
+/// A function that takes the address of a node. It returns credentials for a connection to that node, or the reason why
 /// there are none.
 type Ask = dyn Fn(&str) -> BoxFuture<'static, Result<Credentials, String>> + Send + Sync;
 
@@ -75,7 +75,7 @@ impl Provider {
         Self(Arc::new(move |address| Box::pin(ask(address))))
     }
 
-    /// Creates a provider from a function that need not answer a request at once.
+    /// Creates a provider from a function that takes a request, and that may answer the request later.
     pub(crate) fn by_request(ask: impl Fn(CredentialsRequest) + Send + Sync + 'static) -> Self {
         Self::new(move |address| {
             let (answer, answered) = oneshot::channel();

@@ -43,7 +43,7 @@ pub fn parse_duration(text: &str) -> Result<OptionValue, String> {
 }
 
 /// Splits off the number and the unit at the beginning of a text. Returns the number, the length of the unit in
-/// seconds, and the rest of the text.
+/// seconds, and the rest of the text; `None` if the text does not begin with a number and a known unit.
 fn first_part(text: &str) -> Option<(f64, f64, &str)> {
     let is_letter = |letter: char| letter.is_ascii_alphabetic();
     let (digits, rest) = text.split_at(text.find(is_letter)?);
@@ -52,7 +52,7 @@ fn first_part(text: &str) -> Option<(f64, f64, &str)> {
     Some((number(digits)?, *seconds, after))
 }
 
-/// Parses a number that consists of digits and at most one decimal point.
+/// Parses a number that consists of digits and at most one decimal point; `None` for any other text.
 fn number(text: &str) -> Option<f64> {
     let is_plain = text.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
     text.parse().ok().filter(|_| is_plain)

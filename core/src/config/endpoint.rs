@@ -47,8 +47,8 @@ pub(crate) struct Endpoint {
     /// The URL without user, password and query, which is safe to show.
     pub(crate) address: String,
     pub(crate) target: Target,
-    /// Texts that identify the node's servers, made from the addresses in the URL. Two nodes that have a text in common
-    /// are duplicate nodes.
+    /// Strings that identify the node's servers, made from the addresses in the URL. Nodes that share an identity
+    /// string are duplicate nodes.
     identities: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Target {
     Memory(String),
 }
 
-/// A Redis Cluster, and how to find its masters.
+/// A node that is a Redis Cluster: how to find its masters, and how to connect to them.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     /// The servers that the URL names. The client queries all of them at once, so that a server that hangs causes no
@@ -74,10 +74,10 @@ pub(crate) struct Cluster {
 /// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// A master that is found through sentinels.
+/// A node that is found through sentinels: how to find its master, and how to connect to it.
 #[derive(Clone)]
 pub(crate) struct Sentinels {
-    /// The client queries all sentinels at once, so that a sentinel that hangs causes no delay.
+    /// The sentinels. The client queries all of them at once, so that a sentinel that hangs causes no delay.
     pub(crate) sentinels: Vec<Server>,
     /// The name of the master in the sentinels' configuration.
     pub(crate) service: String,
@@ -87,7 +87,7 @@ pub(crate) struct Sentinels {
 }
 
 impl Target {
-    /// The text of the error if connecting to the node times out.
+    /// The beginning of the error message if an attempt to connect to the node times out.
     pub(crate) fn no_connection(&self) -> &'static str {
         let encrypts = match self {
             Self::Server(server) => server.tls.is_some(),
@@ -258,7 +258,7 @@ impl Endpoint {
         matches!(self.target, Target::Cluster(_))
     }
 
-    /// Whether the URLs of both nodes name the same server. The databases may differ.
+    /// Whether the URLs of both nodes name the same server, even if the database numbers differ.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         self.identities.iter().any(|identity| other.identities.contains(identity))
     }

@@ -8,7 +8,7 @@ use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
 use std::ffi::OsString;
 
-/// The options that, like the nodes, must be equal for all clients of a fleet.
+/// The options that must be equal in all clients of a fleet.
 pub(crate) const FLEET: [&str; 3] = ["restart_guard", "key_prefix", "drift_factor"];
 
 /// Returns the value of an environment variable of this process.

@@ -17,7 +17,7 @@ pub(crate) fn is_valid(name: &str) -> bool {
     name.len() <= MAX_HOLDER && name.chars().all(is_printable)
 }
 
-/// The default name of this process, `hostname:pid`. A forked child has another name.
+/// The default name of this process, `hostname:pid`. A forked child has another name, because its process ID differs.
 pub(crate) fn of_this_process() -> String {
     let pid = format!(":{}", std::process::id());
     let mut name: String = hostname().chars().filter(|letter| is_printable(*letter)).collect();

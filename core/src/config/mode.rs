@@ -62,7 +62,6 @@ impl Modes {
         }
     }
 
-    /// Whether any of these resources is shared.
     pub(crate) fn has_shared(&self, resources: &Resources) -> bool {
         let is_shared = |resource: &String| self.of(resource) == Mode::Shared;
         *self != Self::default() && resources.iter().any(is_shared)
@@ -74,7 +73,8 @@ impl Modes {
         (0..resources.len()).filter(is_shared).collect()
     }
 
-    /// The reverse of [`Modes::shared_positions`]. Ignores positions at which there is no resource.
+    /// Returns modes in which the resources at these positions are shared: the inverse of [`Modes::shared_positions`].
+    /// Ignores positions at which there is no resource.
     pub(crate) fn with_shared_positions(resources: &Resources, positions: &[usize]) -> Self {
         Self::shared(positions.iter().filter_map(|position| resources.get(*position).cloned()))
     }

@@ -85,7 +85,7 @@ pub(crate) fn endpoints(
     Ok(endpoints)
 }
 
-/// Fails if a string in the list of nodes is empty or contains several URLs.
+/// Fails if a string in the list of nodes is not exactly one URL: if it is empty, or contains several URLs.
 fn check_is_one(dialect: Dialect, index: usize, url: &str) -> Result<()> {
     if url.trim().is_empty() {
         return Err(wrong_node(dialect, index, &OptionValue::Text(String::new())));

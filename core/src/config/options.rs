@@ -22,13 +22,13 @@ const HOUR: Duration = Duration::from_secs(3600);
 const MIN_TTL: Duration = Duration::from_millis(10);
 /// The maximum ttl. With a longer ttl, the lease of a crashed holder would block other clients for too long.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
-/// The longest `wait` or `max_hold` that counts as a limit: a hundred years, so that no sum of times overflows. A
-/// longer value means no limit.
+/// The longest `wait` or `max_hold` that counts as a limit: a hundred years. A longer value means no limit, so that no
+/// sum of times overflows.
 const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 const MAX_WAIT_NANOS: f64 = MAX_WAIT.as_nanos() as f64;
-/// The upper limit of the default `node_timeout`, which is a twentieth of the ttl.
+/// The default `node_timeout` is a twentieth of the ttl, but at most this long.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
-/// The lower limit of the default `node_timeout`. With a shorter timeout, an ordinary pause of a busy machine would
+/// The default `node_timeout` is at least this long. With a shorter timeout, an ordinary pause of a busy machine would
 /// look like a dead node.
 const MIN_DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(10);
 
@@ -42,14 +42,14 @@ pub(crate) struct Options {
     /// The source of the list of nodes: the name of an option or of an environment variable.
     pub(crate) nodes_from: &'static str,
     pub(crate) ttl: Duration,
-    /// The longest wait of an acquire for other holders; `None` means no limit.
+    /// How long an acquire waits for other holders; `None` means without a limit.
     pub(crate) wait: Option<Duration>,
     pub(crate) auto_extend: bool,
     /// How long a lease is renewed without a heartbeat; `None` means without a limit.
     pub(crate) heartbeat_timeout: Option<Duration>,
     /// How long a lease can be held, even if it is renewed; `None` means no limit.
     pub(crate) max_hold: Option<Duration>,
-    /// The upper limit for the ttl of a lease: the `max_hold` that the program has set, or else [`MAX_TTL`].
+    /// The largest ttl of a lease: the `max_hold` that the program has set, or else [`MAX_TTL`].
     pub(crate) longest_ttl: Duration,
     /// The time limit of a request to a node; `None` means that [`Options::node_timeout`] derives it from the ttl.
     pub(crate) node_timeout: Option<Duration>,
@@ -64,7 +64,6 @@ pub(crate) struct Options {
     pub(crate) holder: Option<Arc<str>>,
     /// How long the nodes keep the key of a released lease. `None`: the nodes delete the key on release.
     pub(crate) keep: Option<Duration>,
-    /// The mode of each resource: exclusive or shared.
     pub(crate) mode: Modes,
 }
 
@@ -102,7 +101,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// The options that a lock can override.
 pub(crate) const PER_LOCK: [&str; 8] =
     ["ttl", "wait", "auto_extend", "heartbeat_timeout", "max_hold", "holder", "keep", "mode"];
-/// The options of a client.
+/// All options of a client.
 pub(crate) const PER_CLIENT: [&str; 14] = [
     "ttl",
     "wait",
@@ -130,8 +129,8 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// Returns why this kind of builder does not accept this option of a lock: a text that begins with the name of the
-    /// kind. Returns `None` if the builder accepts the option.
+    /// Returns why this kind of builder does not accept this option of a lock, as the end of an error message. The text
+    /// begins with the name of the kind. Returns `None` if the builder accepts the option.
     fn refusal(self, option: &str) -> Option<&'static str> {
         match (self, option) {
             (Self::Semaphore, "mode") => Some("a semaphore: each permit has one holder"),
@@ -188,12 +187,13 @@ impl Options {
         self.dialect_of(option).unwrap_or(self.dialect).name(option)
     }
 
-    /// Checks that a lease with the ttl of these options cannot outlive the restart guard.
+    /// Fails if the ttl of these options exceeds the restart guard, for the reason that `check_guard` names.
     pub(crate) fn check_ttl(&self) -> Result<()> {
         self.check_guard(&self.name_of("ttl"), self.ttl)
     }
 
-    /// Checks that a lease with this ttl cannot outlive the restart guard. Errors use `name` as the name of the ttl.
+    /// Fails if this ttl exceeds the restart guard: after a restart, a node's votes could then count before the end of
+    /// a lease that the node has forgotten. Errors call the ttl `name`.
     fn check_guard(&self, name: &str, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
@@ -206,14 +206,14 @@ impl Options {
         )))
     }
 
-    /// Checks a ttl that was passed to `extend`.
+    /// Checks and returns a ttl that was passed to `extend`.
     pub(crate) fn extension_ttl(&self, dialect: Dialect, value: &OptionValue) -> Result<Duration> {
         let ttl = GivenOption { dialect, name: "ttl", value }.duration(MIN_TTL, MAX_TTL)?;
         self.check_guard(&dialect.name("ttl"), ttl).map(|()| ttl)
     }
 
-    /// Checks the time that was passed to `detach`. If none was passed, returns 30 s or the restart guard, whichever is
-    /// shorter.
+    /// Checks and returns the time that was passed to `detach`. If none was passed, returns 30 s or the restart guard,
+    /// whichever is shorter.
     pub(crate) fn within(&self, dialect: Dialect, value: Option<&OptionValue>) -> Result<Duration> {
         let Some(value) = value else {
             return Ok(self.restart_guard.map_or(WITHIN, |guard| guard.min(WITHIN)));
@@ -222,15 +222,15 @@ impl Options {
         self.check_guard(&dialect.name("within"), within).map(|()| within)
     }
 
-    /// Checks the name of a candidate that was passed to `hand_over`.
+    /// Checks and returns the name of a candidate that was passed to `hand_over`.
     pub(crate) fn successor(dialect: Dialect, value: &OptionValue) -> Result<Arc<str>> {
         let setting = GivenOption { dialect, name: "successor", value };
         // `holder` accepts a null and returns `None` for it, but a null is not the name of a candidate.
         setting.holder()?.ok_or_else(|| setting.wrong("the name of a candidate"))
     }
 
-    /// Checks the time that was passed to `release`: how long the nodes keep the key. Returns `None` if the nodes must
-    /// delete the key at once.
+    /// Checks and returns the time that was passed to `release`: how long the nodes keep the key. Returns `None` if the
+    /// nodes must delete the key at once.
     pub(crate) fn keep(dialect: Dialect, value: &OptionValue) -> Result<Option<Duration>> {
         GivenOption { dialect, name: "keep", value }.unless_off()
     }
@@ -289,7 +289,7 @@ impl Options {
         (MIN_TTL..=MAX_TTL).contains(&ttl)
     }
 
-    /// The length of a lease with this ttl, and the clock drift to allow for.
+    /// The term of a lease with this ttl and with the drift factor of these options.
     pub(crate) fn term(&self, ttl: Duration) -> Term {
         Term { ttl, drift_factor: self.drift_factor }
     }
@@ -313,7 +313,7 @@ impl Options {
     }
 }
 
-/// Returns the option that has the name `given` in the dialect.
+/// Returns the option that has the name `given` in this dialect; `None` if there is no such option.
 fn find(options: &[&'static str], dialect: Dialect, given: &str) -> Option<&'static str> {
     options.iter().copied().find(|option| dialect.name(option) == given)
 }
@@ -404,8 +404,8 @@ impl GivenOption<'_> {
         !others.contains(&self.name) && self.name != "successor"
     }
 
-    /// Returns advice for a number that is out of range, if the number would be in range in the other time unit.
-    /// Otherwise returns an empty text.
+    /// Returns advice for a number that is out of range, if it would be in range in the other time unit; otherwise, an
+    /// empty text.
     fn unit_advice(&self, number: f64) -> String {
         let (unit, converted) = self.dialect.in_other_unit(number);
         let (least, most) = match self.name {

@@ -25,8 +25,8 @@ const MAX_LENGTH: usize = 8192;
 pub struct Resources(Arc<[String]>);
 
 impl Resources {
-    /// Fails if there are no resources or too many, if one is empty, too long or contains the text of a lease, or if
-    /// one is named twice.
+    /// Fails if there are no resources or too many of them, or if a resource is empty, is too long, contains the text
+    /// of a lease, or is named twice.
     pub(crate) fn check(&self) -> Result<()> {
         for (index, resource) in self.0.iter().enumerate() {
             let length = resource.len();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// The default port of a server.
 pub(crate) const PORT: u16 = 6379;
 
-/// One server, with everything needed to connect to it.
+/// A server, and how to connect to it: the credentials and the encryption.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) place: ServerAddress,

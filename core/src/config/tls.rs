@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The maximum duration of the TLS handshake with a reachable server.
+/// The time limit of the TLS handshake, which begins when the server has accepted the connection.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The URL parameters for encryption, named as in redis-cli.
@@ -43,7 +43,7 @@ type Read = Result<Arc<ClientConfig>, String>;
 struct Files {
     /// The file with the root certificates. `None`: the certificates that the system trusts.
     cacert: Option<String>,
-    /// The files with the client's certificate and its private key.
+    /// The files with the client's certificate and its private key; `None` if the client has no certificate.
     client: Option<(String, String)>,
     is_insecure: bool,
     /// The read in progress, if any. The files are read on a separate thread, because a file system may hang.
@@ -51,8 +51,8 @@ struct Files {
 }
 
 impl Tls {
-    /// Checks the TLS parameters of a URL, and reads the files that they name. `take` returns the value of a parameter.
-    /// Fails with the reason.
+    /// Checks the TLS parameters of a URL, and reads the files that they name. `take` returns the value of a parameter,
+    /// or `None` if the URL does not have it. Fails with the reason.
     pub(crate) fn new(mut take: impl FnMut(&str) -> Option<String>) -> Result<Self, String> {
         let [cacert, cert, key, insecure] = PARAMETERS.map(&mut take);
         let is_insecure = match insecure.as_deref() {
@@ -108,7 +108,8 @@ impl Tls {
 }
 
 impl Files {
-    /// Reads the files on a separate thread. Connections that are opened at the same time share the result.
+    /// Starts to read the files on a separate thread, and returns a future for the configuration. Connections that are
+    /// opened at the same time share one read.
     fn newest(self: &Arc<Self>) -> io::Result<Common<Read>> {
         let files = Arc::clone(self);
         let newest = self.reading.get_or_init(Mutex::default);
@@ -148,8 +149,8 @@ impl Files {
                 })?
             }
         };
-        // Connections are few and long-lived, so session resumption gains little. The session cache also has a mutex.
-        // If another thread held the mutex during a fork, the child could never lock it.
+        // Connections are few and long-lived, so session resumption gains little. The session cache also has a mutex,
+        // and a child process could never lock this mutex if another thread held it during the fork.
         config.resumption = Resumption::disabled();
         Ok(config)
     }

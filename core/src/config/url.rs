@@ -22,7 +22,8 @@ impl Url {
     pub(crate) fn parse(rest: &str) -> Result<Self, String> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);
-        // If a password contains `/`, `?` or `#` without percent-encoding, the split above is in the wrong place.
+        // If a password contains `/`, `?` or `#` without percent-encoding, the split above is in the wrong place, and
+        // an `@` follows it. Refuse such a URL.
         if rest.contains('@') && !authority.is_empty() {
             return Err(
                 "the characters @ / ? # must be percent-encoded in a name, a password or a \
@@ -66,7 +67,7 @@ impl Url {
         })
     }
 
-    /// Removes a parameter and returns its value.
+    /// Removes a parameter from the URL and returns its value; `None` if the URL does not have this parameter.
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
         let at = self.parameters.iter().position(|(known, _)| known == name)?;
         Some(self.parameters.remove(at).1)
@@ -189,7 +190,7 @@ pub(crate) fn redacted(url: &str) -> String {
         return format!("{scheme}***@{host}{query}");
     }
     let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    // If the user left out the host, the password may be in place of the port.
+    // If the user left out the host, the password may be in place of the port. So show only numbers there.
     let shown = |part: &str| match part.rsplit_once(':') {
         Some((host, port)) if !part.ends_with(']') && !is_port(host, port) => format!("{host}:***"),
         _ => part.to_owned(),

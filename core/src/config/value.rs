@@ -4,7 +4,7 @@
 use crate::config::quoted::Quoted;
 use crate::config::secret::without_secrets;
 
-/// How a language writes option names and values. Error messages use this form.
+/// The form in which a language writes option names and values. Error messages use the form of the program's language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -28,7 +28,7 @@ impl Dialect {
             Self::Rust | Self::Python => return name.to_owned(),
             Self::CommandLine => return format!("--{}", name.replace('_', "-")),
             Self::Environment => return format!("QUORLOCK_{}", name.to_uppercase()),
-            // Requests are short, so this option has a short name.
+            // Option names in requests are short, so this option has a short name of its own.
             Self::Resp if name == "heartbeat_timeout" => return "HEARTBEAT".to_owned(),
             Self::Resp => return name.replace('_', "").to_uppercase(),
             Self::JavaScript => {}
@@ -81,7 +81,8 @@ impl Dialect {
         matches!(self, Self::Python | Self::JavaScript | Self::Resp)
     }
 
-    /// The types that a duration may have, as part of the error for a value of another type.
+    /// Returns the types that a duration may have, for the error about a value of another type. Empty for languages in
+    /// which the value cannot have another type.
     pub(crate) fn duration_form(self) -> &'static str {
         match self {
             Self::Python => ", in seconds or as a timedelta",
@@ -106,7 +107,7 @@ impl Dialect {
             number if number.is_nan() && self == Self::Python => "nan".to_owned(),
             f64::INFINITY if self == Self::JavaScript => "Infinity".to_owned(),
             f64::NEG_INFINITY if self == Self::JavaScript => "-Infinity".to_owned(),
-            // Without an exponent, the number could have hundreds of digits.
+            // Without the exponent form, the text of a large number could have hundreds of digits.
             number if number.is_finite() && number.abs() >= 1e16 => format!("{number:e}"),
             number => number.to_string(),
         }

@@ -18,17 +18,17 @@ pub(crate) fn now() -> Moment {
     Moment::from_origin(elapsed()).plus(ahead())
 }
 
-/// How far [`move_ahead`] has moved the clock, in nanoseconds. It never decreases.
+/// How far [`move_ahead`] has moved the clock in total, in nanoseconds. This value never decreases.
 static AHEAD: AtomicU64 = AtomicU64::new(0);
 
-/// How far [`move_ahead`] has moved the clock.
+/// How far [`move_ahead`] has moved the clock in total; zero outside tests.
 pub(crate) fn ahead() -> Duration {
     Duration::from_nanos(AHEAD.load(Ordering::Acquire))
 }
 
 /// Moves the clock ahead in one jump, as a suspension of the machine does. The jump wakes no timer: see
 /// `wake_followers` in `timer.rs`. For tests only. The jump would not move the clock of a real node. So while an open
-/// client uses a real node, `lock/renewer.rs` returns an error and does not call this function.
+/// client uses a real node, `lock/renewer.rs` returns an error instead of calling this function.
 ///
 /// The jump cannot make a lease seem valid for longer: a lease is valid until a moment on this clock, so the jump can
 /// only make the lease end earlier. In-memory nodes expire their keys by the same clock.
@@ -48,7 +48,7 @@ fn elapsed() -> Duration {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const CLOCK: ClockId = ClockId::Monotonic;
     let time = clock_gettime(CLOCK);
-    // Neither field is negative on a clock that starts at boot.
+    // On a clock that starts at boot, neither field is negative, so these conversions are exact.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

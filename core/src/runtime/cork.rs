@@ -1,8 +1,8 @@
-//! Corked threads: they collect requests, so that requests to the same server can share a command.
+//! Corked threads. A corked thread collects its requests, so that requests to the same server can share a command.
 //!
-//! An event loop corks its thread before an iteration that starts several operations, and uncorks the thread after it.
-//! In between, the requests that this thread queues wait. They are written by [`uncork`], or earlier, together with a
-//! request of another thread. If the event loop stalls, a service writes them.
+//! An event loop corks its thread before an iteration that starts several operations, and uncorks the thread after the
+//! iteration. In between, the requests that this thread queues wait. They are written by [`uncork`], or earlier,
+//! together with a request of another thread. If the event loop stalls, a service of this module writes them.
 //!
 //! This module owns the list of connections on which such requests wait. `transport/connection.rs` and `runtime/mod.rs`
 //! call it.
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// A thread stays corked for at most this time. A request waits for at most about twice this time.
+/// The longest time for which a thread stays corked. A request waits for at most about twice this time.
 const LONGEST: Duration = Duration::from_millis(5);
 
 thread_local! {
-    /// When the cork of this thread ends by itself.
+    /// When the cork of this thread ends, even if [`uncork`] is not called; `None` if the thread is not corked.
     static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -31,21 +31,21 @@ static WAITING: PerProcess<Arc<Waiting>> = PerProcess::new();
 #[derive(Default)]
 struct Waiting {
     connections: Mutex<Vec<Arc<dyn Flush>>>,
-    /// Notified when a connection is added.
+    /// Notified when a connection is added, so that the service flushes it in time.
     added: Notify,
 }
 
 /// Corks the calling thread: from now on, the requests of operations that this thread starts wait for [`uncork`], so
 /// that requests to one node can share a command.
 ///
-/// Intended for event loops: they start many operations in one iteration, and call `uncork` at its end. Blocking until
-/// a [`Pending`](crate::Pending) is done uncorks the thread, too. If the event loop stalls, requests wait for about
-/// 10 ms at most.
+/// Intended for event loops: they start many operations in one iteration, and call `uncork` at its end. A thread that
+/// blocks until a [`Pending`](crate::Pending) is done is also uncorked. If the event loop stalls, requests wait for
+/// about 10 ms at most.
 pub fn cork() {
     UNTIL.set(Some(Instant::now() + LONGEST));
 }
 
-/// Uncorks the calling thread, and sends the requests that wait because of [`cork`], also those of other threads. Does
+/// Uncorks the calling thread, and sends all requests that wait because of [`cork`], even those of other threads. Does
 /// nothing if the calling thread is not corked.
 pub fn uncork() {
     if UNTIL.take().is_some()
@@ -59,13 +59,13 @@ pub(crate) fn is_corked() -> bool {
     UNTIL.get().is_some_and(|until| Instant::now() < until)
 }
 
-/// How long a request of this thread may wait because of a cork.
+/// How long a request of this thread may wait because of a cork; zero if the thread is not corked.
 pub(crate) fn longest_wait() -> Duration {
     if is_corked() { 2 * LONGEST } else { Duration::ZERO }
 }
 
 /// If this thread is corked, makes sure that the connection is flushed at the next [`uncork`], or a little later if the
-/// event loop stalls, and returns `true`.
+/// event loop stalls. Returns whether this thread is corked; if not, the caller must flush.
 pub(crate) fn flush_at_uncork<C: Flush + 'static>(connection: &Arc<C>) -> bool {
     let is_corked = is_corked();
     if is_corked {

@@ -1,7 +1,7 @@
 //! Request deadlines: one timer for all requests of a client. Called by `node/fanout.rs`.
 //!
-//! Nearly all requests are answered in time, and a request that is answered in time rarely wakes the timer task. This
-//! module only wakes tasks; the caller decides what a missed deadline means.
+//! Nearly all requests are answered in time, and such a request rarely wakes the timer task. This module only wakes
+//! tasks; the caller decides what a missed deadline means.
 
 use crate::runtime;
 use crate::runtime::clock;
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     state: Mutex<DeadlineState>,
-    /// Notified when a new deadline needs an earlier wake-up of the timer task, and when the `Deadlines` is dropped.
+    /// Notified when the timer task must wake up earlier than planned, and when the `Deadlines` is dropped.
     sooner: Arc<Notify>,
 }
 
@@ -27,7 +27,8 @@ pub(crate) struct Deadlines {
 struct DeadlineState {
     waiting: BTreeMap<(Moment, u64), Waker>,
     last_id: u64,
-    /// When the timer task wakes up next. The deadline for which the timer was set may have been removed meanwhile.
+    /// The moment for which the timer of the timer task is set; `None` if it is not set. The deadline at this moment
+    /// may have been removed since.
     armed: Option<Moment>,
     is_running: bool,
 }
@@ -62,7 +63,7 @@ impl Deadlines {
         }
     }
 
-    /// Wakes all tasks whose deadline has passed. Returns the next deadline.
+    /// Wakes all tasks whose deadline has passed. Returns the next deadline, and records that the timer is set for it.
     fn wake_due(&self) -> Option<Moment> {
         let now = clock::now();
         let mut due = Vec::new();

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Drivers {
     state: Mutex<DriversState>,
-    /// Wakes the fallback driver while it stands by, so that it reads the state again.
+    /// Notified when the fallback driver must read the state again while it stands by.
     changed: Condvar,
 }
 
@@ -40,21 +40,21 @@ pub(crate) struct Drivers {
 struct DriversState {
     /// The number of callers that drive the runtime, or wait to take over from the thread that drives it.
     callers: usize,
-    /// The number of callers that have left so far. When this number changes, the fallback driver knows that callers
-    /// are active.
+    /// The number of times that a caller has left. If this number changes while the fallback driver waits, callers are
+    /// still starting operations.
     left: u64,
-    /// The number of the current fallback driver. A fallback driver with a smaller number was replaced, and its thread
-    /// ends.
+    /// The ID of the current fallback driver. IDs increase, so a fallback driver with a smaller ID was replaced, and
+    /// its thread ends.
     fallback: u64,
     /// Whether the fallback driver drives or is about to drive.
     fallback_drives: bool,
     /// Whether the fallback driver sleeps until the last caller leaves.
     fallback_sleeps: bool,
-    /// Whether the runtime has work while no caller drives it.
+    /// Whether the runtime has work although no caller drives it. If so, the fallback driver must drive at once.
     is_needed: bool,
-    /// The callers that sleep while another caller drives, each with its number.
+    /// The callers that sleep while another caller drives, each with its ID.
     sleepers: Vec<(u64, Waker)>,
-    /// The number of the caller that went to sleep last.
+    /// The ID of the caller that went to sleep last.
     slept: u64,
 }
 
@@ -68,7 +68,7 @@ impl DriversState {
 }
 
 impl Drivers {
-    /// The initial state: no caller, and a fallback driver with number 1 that is about to drive.
+    /// The initial state: no caller, and a fallback driver with the ID 1 that is about to drive.
     pub(crate) fn new() -> Self {
         let state = DriversState {
             callers: 0,
@@ -83,8 +83,8 @@ impl Drivers {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Registers a caller that is about to drive. Returns whether the fallback driver must be
-    /// notified to stop.
+    /// Registers a caller that is about to drive. Returns whether the fallback driver drives, so that the caller must
+    /// notify it to stop.
     #[must_use]
     pub(crate) fn enter(&self) -> bool {
         let mut state = lock(&self.state);
@@ -104,8 +104,8 @@ impl Drivers {
         state.next_driver()
     }
 
-    /// Registers a sleeper: a caller that has left, and sleeps while another caller drives. Returns the sleeper's
-    /// number, or `None` if no other caller is registered. `waker` is woken when the sleeper has to drive.
+    /// Registers a sleeper: a caller that has left, and sleeps while another caller drives. Returns the sleeper's ID,
+    /// or `None` if no other caller is registered. `waker` is woken when the sleeper has to drive.
     pub(crate) fn sleep(&self, waker: &Waker) -> Option<u64> {
         let mut state = lock(&self.state);
         if state.callers == 0 {
@@ -137,12 +137,12 @@ impl Drivers {
         }
     }
 
-    /// Makes sure that a thread drives. Called by a thread that has work for the runtime but does not drive the
-    /// runtime.
+    /// Makes sure that a thread drives the runtime. Called by a thread that has given the runtime work, but does not
+    /// drive it.
     pub(crate) fn need_driver(&self) {
         let mut state = lock(&self.state);
         if state.callers == 0 {
-            // Also set while the fallback driver drives, because it may be about to stop.
+            // Also set this while the fallback driver drives, because it may be about to stop.
             state.is_needed = true;
             if !state.fallback_drives {
                 self.changed.notify_all();
@@ -150,8 +150,8 @@ impl Drivers {
         }
     }
 
-    /// Registers a new fallback driver, which is about to drive and replaces the previous one. Returns the number of
-    /// the new fallback driver. The caller must notify the previous fallback driver to stop.
+    /// Registers a new fallback driver, which is about to drive, in place of the previous one. Returns the new fallback
+    /// driver's ID. The caller must notify the previous fallback driver to stop.
     pub(crate) fn take_over(&self) -> u64 {
         let mut state = lock(&self.state);
         state.fallback += 1;

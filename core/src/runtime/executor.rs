@@ -41,18 +41,17 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::coop::has_budget_remaining;
 use tokio::task::{unconstrained, yield_now};
 
-/// The longest time that a caller drives before it checks its priority again.
+/// How long a caller drives before it checks its priority again, because the priority may have changed.
 pub(crate) const LONGEST_TURN: Duration = Duration::from_millis(250);
 
 /// The pause of the fallback driver after a panic in quorlock's own code, which is a bug.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
 /// The maximum number of ready tasks in a batch. After each batch, the requests that its tasks have queued are written,
-/// and services may run.
+/// and services that are ready run.
 const BATCH: usize = 64;
 
-/// The time limit of a batch: after this time, no further task of the batch runs until services have had a chance to
-/// run.
+/// The time limit of a batch. After this time, services that are ready run before the rest of the batch.
 const SLICE: Duration = Duration::from_micros(500);
 
 /// The number of socket pairs that together use at least as many file descriptors as a runtime. A runtime uses five:
@@ -65,14 +64,14 @@ const FILE_PAIRS: usize = 3;
 pub(crate) struct Executor {
     runtime: Runtime,
     drivers: Drivers,
-    /// Notified when the fallback driver must stop.
+    /// Notified when a caller needs the fallback driver to stop.
     wanted: Notify,
-    /// The priority of the fallback driver. Other threads may read an old value. Such a thread may decide wrongly
+    /// The priority of the fallback driver. Other threads may read an outdated value, and may therefore decide wrongly
     /// whether to drive, for up to [`LONGEST_TURN`].
     priority: AtomicU8,
-    /// Whether a fallback driver is being replaced.
+    /// Whether a thread is already replacing the fallback driver, so that other threads do not also replace it.
     is_replacing: AtomicBool,
-    /// The queue of [`run`]: tasks that are ready, and that run after services.
+    /// Adds a ready task to the queue of [`run`]. Tasks in this queue run after services.
     ready: UnboundedSender<Runnable>,
 }
 
@@ -108,8 +107,8 @@ impl Executor {
         self.runtime.handle()
     }
 
-    /// Whether the calling thread may do work that other threads wait for: its priority must not be lower than that of
-    /// the fallback driver. If its priority is higher, this call also replaces the fallback driver.
+    /// Whether the calling thread may do work that other threads wait for: only if its priority is not lower than that
+    /// of the fallback driver. If its priority is higher, this call also replaces the fallback driver.
     pub(crate) fn may_drive(self: &Arc<Self>) -> bool {
         let own = Priority::of_this_thread();
         let fallback = Priority(self.priority.load(Ordering::Relaxed));
@@ -126,7 +125,8 @@ impl Executor {
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Task<()> {
         let (runnable, task) = self.create(task);
-        // A thread that is ending has lost its thread-local values, and tokio needs some of them.
+        // While a thread ends, it loses its thread-local values, and tokio needs some of them. So this thread cannot
+        // run the task.
         let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
         if is_ending || !self.may_drive() {
             runnable.schedule();
@@ -139,8 +139,7 @@ impl Executor {
         task
     }
 
-    /// Starts a task that runs only on the runtime, never on the calling thread. Dropping the returned [`Task`] cancels
-    /// it.
+    /// Starts a task on the runtime, never on the calling thread. Dropping the returned [`Task`] cancels it.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Task<()> {
         let (runnable, task) = self.create(task);
         runnable.schedule();
@@ -179,12 +178,13 @@ impl Executor {
         Some(Sleep { drivers: &self.drivers, number })
     }
 
-    /// Makes sure that a thread drives the runtime now.
+    /// Makes sure that a thread drives the runtime, although the calling thread does not.
     pub(crate) fn need_driver(&self) {
         self.drivers.need_driver();
     }
 
-    /// The body of the fallback driver's thread. Continues after panics.
+    /// The main function of the fallback driver's thread. Continues after panics, so that the runtime always has a
+    /// driver.
     fn run_fallback(&self, number: u64) {
         while panics::contain(|| self.fall_back(number)).is_none() {
             thread::sleep(AFTER_PANIC);
@@ -239,7 +239,7 @@ pub(crate) struct Sleep<'a> {
 }
 
 impl Sleep<'_> {
-    /// Whether the thread should drive now.
+    /// Whether the thread was woken because it should drive now.
     pub(crate) fn is_over(&self) -> bool {
         !self.drivers.is_asleep(self.number)
     }
@@ -282,8 +282,8 @@ async fn run(mut tasks: UnboundedReceiver<Runnable>) {
         together(|| {
             while let Some(runnable) = batch.pop_front() {
                 run_one(runnable);
-                // The tasks of a batch share the budget that tokio gives to `run`. When the budget is used up, the
-                // tasks make no progress.
+                // The tasks of a batch share the budget that tokio gives to `run`. When the budget is used up, further
+                // tasks would make no progress.
                 if Instant::now() >= end || !has_budget_remaining() {
                     break;
                 }

@@ -1,10 +1,10 @@
-//! Values that belong to one process, and their handling in a forked child.
+//! Values that belong to one process, and what happens to them in a forked child.
 //!
 //! A forked child has a copy of its parent's memory, but only one of its threads: the thread that forked. So an
-//! inherited runtime does nothing, and a mutex that another thread held during the fork stays locked forever. Dropping
-//! an inherited value can make the child hang. It can also disturb the parent, because both processes share the
-//! sockets. So a child never touches or drops values that belong to another process. It creates its own values when it
-//! needs them.
+//! inherited runtime does nothing, and a mutex that another thread held during the fork stays locked forever. If the
+//! child drops an inherited value, the child may hang. The drop may also disturb the parent, because both processes
+//! share the sockets. So a child never touches or drops values that belong to another process. The child creates its
+//! own values when it needs them.
 //!
 //! This module owns the fork counter and the two wrappers [`PerProcess`] and [`Owned`], which use the counter. Any
 //! static or long-lived value that holds threads, mutexes or sockets must be in one of the wrappers.
@@ -24,11 +24,12 @@ pub(crate) fn watch() {
     use std::sync::atomic::AtomicBool;
     static WATCHING: AtomicBool = AtomicBool::new(false);
     extern "C" fn in_child() {
-        // Only atomics are safe in this handler.
+        // Only atomics are safe here: another thread may have held any mutex during the fork.
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
     if !WATCHING.load(Ordering::Acquire) {
-        // Two threads may both get here; each fork is then counted twice, which does no harm.
+        // If two threads get here, each fork is counted twice. This is harmless, because only a change of the count
+        // matters.
         #[expect(unsafe_code, reason = "there is no safe form of pthread_atfork")]
         // SAFETY: the handler is a function of this library, which is never unloaded, and only
         // touches an atomic.
@@ -50,8 +51,8 @@ fn generation() -> u64 {
 pub struct PerProcess<T> {
     generation: u64,
     cell: OnceCell<T>,
-    /// The next entry of a list with one entry for each generation of forked children. A process follows the list to
-    /// the entry of its own generation.
+    /// The entry for the next generation of forked children that used this value. Each process follows this list to the
+    /// entry of its own generation.
     next: OnceBox<PerProcess<T>>,
 }
 
@@ -84,7 +85,7 @@ impl<T> PerProcess<T> {
         self.cell().get_or_init(make)
     }
 
-    /// This process's value, created by `make` on first use.
+    /// This process's value. The first successful call creates the value with `make`.
     ///
     /// # Errors
     ///
@@ -120,12 +121,12 @@ impl<T> Owned<T> {
         self.generation != generation()
     }
 
-    /// The value; `None` in a forked child.
+    /// The value; `None` in a forked child of the process that created the value.
     pub(crate) fn get(&self) -> Option<&T> {
         self.value.as_ref().filter(|_| !self.is_inherited())
     }
 
-    /// The value, mutably; `None` in a forked child.
+    /// The value, mutably; `None` in a forked child of the process that created the value.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         let inherited = self.is_inherited();
         self.value.as_mut().filter(|_| !inherited)

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// The machine of a simulated process.
+/// A machine of the simulation, on which one simulated process runs.
 pub(crate) trait Machine: Any + Send + Sync {
     /// The clock that measures lease validity. This clock keeps running while the machine is suspended.
     fn now(self: Arc<Self>) -> Moment;
@@ -25,19 +25,17 @@ pub(crate) trait Machine: Any + Send + Sync {
     /// The clock that timers use. This clock stands still while the machine is suspended.
     fn running(&self) -> Duration;
 
-    /// Converts a duration on the machine's clock to simulation time.
+    /// Converts a duration on the machine's clock, which may run fast or slow, to simulation time.
     fn in_true_time(&self, duration: Duration) -> Duration;
 
-    /// Fills `bytes` with random values.
     fn fill(&self, bytes: &mut [u8]);
 
     /// The runtime on which the process's tasks run.
     fn handle(&self) -> &Handle;
 
-    /// Whether a task of the process may run now. If not, the task is woken when it may run.
+    /// Whether a task of the process may run now. If not, arranges that the task is woken when it may run.
     fn may_run(&self, context: &mut Context<'_>) -> bool;
 
-    /// Reports that a task panicked.
     fn panicked(&self);
 
     /// Reports a step of the protocol. `step` returns a description: the elements of a JSON array.
@@ -48,12 +46,12 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<dyn Machine>>> = const { RefCell::new(None) };
 }
 
-/// The machine of the simulated process that the running code belongs to, if any.
+/// The machine on which the running code is simulated; `None` outside the simulation.
 pub(crate) fn current() -> Option<Arc<dyn Machine>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Reports a step of the protocol, if the running code belongs to a simulated process.
+/// Reports a step of the protocol to the simulation; does nothing outside the simulation.
 pub(crate) fn record(step: impl Fn() -> String) {
     if let Some(machine) = current() {
         machine.record(&step);
@@ -72,7 +70,7 @@ pub(crate) fn within<T>(machine: Arc<dyn Machine>, work: impl FnOnce() -> T) -> 
     work()
 }
 
-/// Starts a task of the process on `machine`.
+/// Starts a task of the simulated process that runs on `machine`.
 pub(crate) fn spawn<T: Send + 'static>(
     machine: Arc<dyn Machine>,
     task: impl Future<Output = T> + Send + 'static,
@@ -81,7 +79,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     handle.spawn(Task { machine, inner: Some(Box::pin(task)) })
 }
 
-/// A task that runs only while its process runs.
+/// A task that makes progress only while its simulated process may run.
 struct Task<T> {
     machine: Arc<dyn Machine>,
     /// `None` only during the drop.

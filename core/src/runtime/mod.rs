@@ -1,8 +1,9 @@
 //! The background runtime and the results it delivers.
 //!
 //! This module owns the one tokio runtime of the process, the threads that drive it, the clock, timers, randomness and
-//! the handling of forks and panics. It knows nothing of nodes or locks. All modules above this one start their tasks
-//! here. They run work that may block with `threads.rs`. They must not start threads or tokio tasks in any other way.
+//! the handling of forks and panics. It knows nothing of nodes or locks. Modules above this one must start all their
+//! tasks here, and must run work that may block with `threads.rs`. They must not start threads or tokio tasks in any
+//! other way.
 //!
 //! Some tasks on the runtime are operations: a caller waits for their results. Others are services: other tasks rely on
 //! them. Services and the tasks of renewals and connections take precedence over all operations, however many
@@ -61,7 +62,7 @@ fn executor() -> Result<&'static Arc<Executor>> {
 /// The pause before a service that panicked is restarted.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
-/// Makes sure that some thread drives the runtime while the calling thread does not.
+/// Makes sure that some thread drives the runtime, because the calling thread does not.
 fn need_driver() {
     if let Some(executor) = EXECUTOR.get() {
         executor.need_driver();
@@ -79,7 +80,7 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<(
     executor().map(|executor| executor.spawn(task).detach())
 }
 
-/// Runs a task in the background, like [`spawn`]. Must be called from code that runs on the runtime.
+/// Runs a task in the background, like [`spawn`]. Must be called from code that runs on the runtime, so it cannot fail.
 pub(crate) fn detach(task: impl Future<Output = ()> + Send + 'static) {
     spawn(task).expect("code that runs on the runtime has one");
 }
@@ -94,9 +95,9 @@ pub(crate) fn detach_urgent(task: impl Future<Output = ()> + Send + 'static) {
     drop(executor().expect("code that runs on the runtime has one").handle().spawn(task));
 }
 
-/// Runs the service that `start` returns, in the background, until the service ends. A panic of the service is a bug in
-/// quorlock. After the panic and a pause, `start` is called again. `start` must repair everything that the panic left
-/// unfinished. Must be called from code that runs on the runtime.
+/// Runs the service that `start` returns, in the background, until the service ends. If the service panics, which is a
+/// bug in quorlock, calls `start` again after a pause. `start` must repair everything that the panic left unfinished.
+/// Must be called from code that runs on the runtime.
 pub(crate) fn serve<F>(mut start: impl FnMut() -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -138,13 +139,13 @@ pub(crate) fn begin(task: impl Future<Output = ()> + Send + 'static) -> Result<(
 #[derive(Debug)]
 pub struct Pending<T>(Owned<Receiving<T>>);
 
-/// The receiver of an operation's result. If `_awaited` is set, the operation counts as awaited in tests that move the
+/// The receiver of an operation's result. `_awaited` is set if the operation counts as awaited in tests that move the
 /// clock: see [`Awaited`].
 #[derive(Debug)]
 struct Receiving<T> {
     receiver: oneshot::Receiver<T>,
     _awaited: Option<Awaited>,
-    /// Called with the result just before the caller gets the result.
+    /// Called with the result just before the caller receives it.
     deliver: fn(&mut T),
 }
 
@@ -215,8 +216,8 @@ impl<T> Pending<T> {
         }
     }
 
-    /// Like [`block`](Self::block), but waits for at most `timeout`. Returns `None` if the operation is not done after
-    /// `timeout`. To continue to wait, call the method again. An acquire also has a time limit of its own: see
+    /// Like [`block`](Self::block), but waits for at most `timeout`. Returns `None` if the operation is not done by
+    /// then. To continue to wait, call this method again. An acquire also has a time limit of its own: see
     /// [`Lock::wait`](crate::Lock::wait).
     #[must_use = "the result of an acquire is a lease, and dropping it releases it"]
     pub fn block_for(&mut self, timeout: Duration) -> Option<T> {
@@ -240,8 +241,8 @@ impl<T> Pending<T> {
                 if done.is_some() || left().is_zero() {
                     return done;
                 }
-                // If another caller drives, this thread sleeps until it has to drive. Without this sleep, the thread
-                // would wake up after every turn for no reason.
+                // If another caller drives, this thread sleeps until it has to drive. Otherwise, it would wake up after
+                // every turn for no reason.
                 let waker = unpark_this_thread();
                 if let Some(sleep) = executor.sleep(&waker)
                     && let Some(value) = self.park(left(), &waker, || sleep.is_over())
@@ -253,7 +254,7 @@ impl<T> Pending<T> {
         self.park(left(), &unpark_this_thread(), || false)
     }
 
-    /// The result, if it is available.
+    /// The result; `None` if it is not available yet.
     fn now(&mut self) -> Option<T> {
         self.poll_unconstrained(&mut Context::from_waker(Waker::noop()))
     }
@@ -305,7 +306,7 @@ impl<T> Pending<T> {
     }
 }
 
-/// An operation whose result is delivered to a callback. Dropping an `Operation` cancels nothing.
+/// An operation whose result is passed to a callback. Dropping an `Operation` cancels nothing.
 #[derive(Debug)]
 pub struct Operation(Owned<Mutex<Option<Task<()>>>>);
 
@@ -329,7 +330,8 @@ impl Drop for Operation {
 }
 
 impl<T> Pending<Result<T>> {
-    /// Returns the operation that was started. If starting failed, returns a `Pending` whose result is the error.
+    /// Returns the operation if it was started. If it could not be started, returns a `Pending` whose result is the
+    /// error.
     pub(crate) fn started(started: Result<Self>) -> Self {
         started.unwrap_or_else(|error| Self::ready(Err(error)))
     }

@@ -11,7 +11,7 @@ use std::sync::{self, PoisonError};
 use std::thread;
 
 thread_local! {
-    /// The number of guards that this thread holds. Counted in builds with debug assertions only.
+    /// The number of mutexes of this module that this thread has locked. Counted only in builds with debug assertions.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -65,7 +65,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 impl Held {
     fn count() -> Self {
         if cfg!(debug_assertions) {
-            // This fails while the thread is ending. The thread's mutexes are then not checked any more.
+            // `try_with` fails while the thread is ending. The thread's mutexes are not checked any more from then on.
             let _ = HELD.try_with(|held| held.set(held.get() + 1));
         }
         Self(())
@@ -80,8 +80,8 @@ impl Drop for Held {
     }
 }
 
-/// Panics in builds with debug assertions if this thread holds a mutex of this type. `what` is the part of the message
-/// that says what the thread is doing.
+/// In builds with debug assertions, panics if this thread has locked a mutex of this module. `what` says what the
+/// thread is about to do; the message of the panic contains it.
 #[track_caller]
 pub(crate) fn assert_none_held(what: &str) {
     if cfg!(debug_assertions) && !thread::panicking() {

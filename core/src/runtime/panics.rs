@@ -1,9 +1,9 @@
 //! Catches panics, so that a panic ends only the code that panics.
 //!
 //! Foreign code may panic: callbacks, wakers of other executors, `tracing` subscribers, wake-up functions of language
-//! bindings. quorlock's own code may panic, too, because of a bug. The panic hook reports every panic, but a panic must
-//! not end a task that also serves other leases. docs/architecture.md lists where each kind of panic is caught. Called
-//! by every module that runs foreign code, and by the runtime for its own tasks.
+//! bindings. A bug may also make quorlock's own code panic. The panic hook reports every panic, but a panic must not
+//! end a task that also serves other leases. docs/architecture.md lists where each kind of panic is caught. Called by
+//! every module that runs foreign code, and by the runtime for its own tasks.
 
 use crate::runtime::mutex::assert_none_held;
 use futures_util::future::FutureExt;

@@ -5,14 +5,14 @@
 //!
 //! - All state is behind one mutex, so all changes have one order, and the code needs no explicit memory orderings. A
 //!   request is added to `bytes` and its recipient to `recipients` in one step. So `recipients` and the requests in
-//!   `bytes` have the same order. The answers arrive in this order, too.
+//!   `bytes` have the same order. The answers also arrive in this order.
 //! - A request that has to wait for a write may be left in `unpacked`, so that it can share a command with other
 //!   waiting requests. All requests in `unpacked` come after those in `bytes`. They are packed before another request
 //!   is added to `bytes`, and whenever bytes are taken to be written.
 //! - `is_held_back` means that a flush is due. A thread that queues a request while no flush is due sets this flag.
 //!   That thread then flushes immediately, leaves the flush to the runtime, or flushes when [`together`] ends. Only
-//!   [`flush`] clears the flag, with the mutex held and before it reads the queue. So a thread that finds the flag set
-//!   has queued its request before `flush` reads the queue, and this request will be written.
+//!   [`flush`] clears the flag, with the mutex held and before it reads the queue. So if a thread finds the flag set
+//!   when it queues a request, `flush` reads the queue later, and writes this request.
 //! - A corked thread (see `cork.rs`) leaves a request in `unpacked`, and the flush to the end of its cork. It does not
 //!   set `is_held_back`, so it delays no other request: the next flush writes all requests.
 //! - `is_writing` lets one thread write at a time. This flag is cleared, with the mutex held, only when `unpacked` and
@@ -40,8 +40,8 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
 
     fn pipeline(&self) -> &Pipeline<Self>;
 
-    /// Packs all unpacked requests: groups them into commands, and appends these commands to `bytes`, and the recipient
-    /// of each command to `recipients`.
+    /// Encodes all unpacked requests: groups them into commands, appends these commands to `bytes`, and appends the
+    /// recipient of each command to `recipients`.
     fn pack(out: &mut PipelineState<Self>);
 
     /// Writes as many bytes as the socket accepts now.
@@ -54,20 +54,21 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
     /// Makes the runtime call [`flush`] soon.
     fn flush_later(&self);
 
-    /// If the calling thread is corked, makes sure that [`flush`] is called when it is uncorked, and returns `true`.
+    /// If the calling thread is corked, makes sure that [`flush`] is called when the thread is uncorked. Returns
+    /// whether the thread is corked.
     fn flush_at_uncork(self: &Arc<Self>) -> bool;
 
     /// Makes the runtime call [`go_on`] when the socket accepts more bytes.
     fn go_on_later(self: &Arc<Self>);
 }
 
-/// Called when the connection breaks.
+/// A callback that is called when the connection breaks.
 pub(crate) type OnBroken = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Pipeline<C: Pipelined> {
     out: Mutex<PipelineState<C>>,
     /// If more requests than this are in flight, new requests wait until the runtime flushes. Requests of many callers
-    /// then go out in one write, which saves more than the delay costs.
+    /// then share one write. This saves more time than the requests lose by waiting.
     immediate_limit: usize,
 }
 
@@ -76,13 +77,13 @@ pub(crate) struct PipelineState<C: Pipelined> {
     pub(crate) bytes: Vec<u8>,
     /// The recipients of the answers to all commands that were written or are in `bytes`, in order.
     pub(crate) recipients: VecDeque<C::Recipient>,
-    /// Requests that are not encoded yet. They are written after `bytes`.
+    /// Requests that are not encoded yet. They are encoded and written after `bytes`, so that they can share commands.
     pub(crate) unpacked: Vec<C::Unpacked>,
     /// The number of requests in flight: those of `recipients` and `unpacked`.
     pub(crate) in_flight: usize,
     /// Whether a thread is writing, or a task will continue to write when the socket accepts more bytes.
     is_writing: bool,
-    /// Whether a flush is due soon.
+    /// Whether a flush is due: a thread or the runtime will call [`flush`] soon.
     is_held_back: bool,
     pub(crate) is_dropped: bool,
     pub(crate) is_closed: bool,
@@ -92,17 +93,16 @@ pub(crate) struct PipelineState<C: Pipelined> {
 type StateGuard<'a, C> = MutexGuard<'a, PipelineState<C>>;
 
 /// If this many requests wait on one connection, they are written even if their thread is corked. The server can then
-/// begin while the thread queues further requests.
+/// process them while the thread queues further requests.
 const ENOUGH: usize = 32;
 
 thread_local! {
-    /// The connections whose flush this thread has postponed to the end of [`together`].
+    /// The connections that this thread will flush when [`together`] ends; `None` outside [`together`].
     static HELD_BACK: RefCell<Option<Vec<Arc<dyn Flush>>>> = RefCell::new(None);
 }
 
 /// A connection of any type whose queued requests can be written.
 pub(crate) trait Flush: Send + Sync {
-    /// Writes the queued requests.
     fn flush(self: Arc<Self>);
 }
 
@@ -132,8 +132,9 @@ impl<C: Pipelined> Pipeline<C> {
         lock(&self.out)
     }
 
-    /// Whether a request that is queued now waits for a write, so that it can share a command with other waiting
-    /// requests. Returns `false` for the first request within [`together`], although that request waits, too.
+    /// Whether a request that is queued now would have to wait for a write. Such a request can share a command with
+    /// other waiting requests. Returns `false` for the first request within [`together`], although that request also
+    /// waits.
     pub(crate) fn is_busy(&self) -> bool {
         let out = self.lock();
         out.is_held_back || out.is_writing || out.in_flight >= self.immediate_limit
@@ -141,7 +142,6 @@ impl<C: Pipelined> Pipeline<C> {
 }
 
 impl<C: Pipelined> PipelineState<C> {
-    /// Packs the unpacked requests, if there are any.
     pub(crate) fn pack(&mut self) {
         if !self.unpacked.is_empty() {
             C::pack(self);
@@ -222,7 +222,7 @@ fn queued<C: Pipelined>(connection: &Arc<C>, mut out: StateGuard<'_, C>) {
     }
 }
 
-/// Postpones the flush to the end of [`together`]. Returns `false` if this thread is not within [`together`].
+/// If this thread runs within [`together`], postpones the flush to the end of [`together`]. Returns whether it does.
 fn hold_back<C: Pipelined>(connection: &Arc<C>) -> bool {
     let is_held_back = HELD_BACK.try_with(|held_back| match &mut *held_back.borrow_mut() {
         Some(connections) => {

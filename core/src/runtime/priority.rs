@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// priority at any time.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// The scheduling priority of a thread: 0 is the default, and a larger number means a lower priority. A priority above
-/// the default counts as the default.
+/// The scheduling priority of a thread: 0 is the system's default, and a larger number means a lower priority. A
+/// priority above the default is represented as 0.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Priority(pub(crate) u8);
 
@@ -36,7 +36,7 @@ impl Priority {
                 priority
             }
         });
-        // A thread that is ending has lost its thread-local values.
+        // While a thread ends, it loses its thread-local values, so read the priority from the system instead.
         found.unwrap_or_else(|_| Self::read())
     }
 
@@ -55,7 +55,7 @@ impl Priority {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn read_stat() -> Option<String> {
     use std::io::Read;
-    // The buffer is larger than the longest possible line.
+    // The line of the file is always shorter than this buffer, so one read is enough.
     let mut bytes = [0; 2048];
     let mut file = std::fs::File::open("/proc/thread-self/stat").ok()?;
     let length = file.read(&mut bytes).ok()?;
@@ -76,8 +76,8 @@ fn parse(stat: &str) -> Option<Priority> {
     let nice = nice.max(0).unsigned_abs();
     Some(Priority(match policy {
         IDLE_POLICY => IDLE,
-        // When a batch thread wakes up, the scheduler puts it behind other threads, so its priority counts as one step
-        // lower.
+        // When a thread with the batch policy wakes up, the scheduler puts it behind other threads. So the priority of
+        // such a thread counts as one step lower.
         BATCH => nice + 1,
         _ => nice,
     }))

@@ -25,8 +25,8 @@ pub(crate) fn random() -> u32 {
     fill(&mut bytes).map_or(0, |()| u32::from_ne_bytes(bytes))
 }
 
-/// A random factor from 0.5 to 1 for intervals, so that clients do not all act at the same time, for example when they
-/// reconnect.
+/// A random factor from 0.5 to 1. Intervals are multiplied by this factor, so that clients do not all act at the same
+/// time, for example when they reconnect.
 pub(crate) fn jitter() -> f64 {
     0.5 + 0.5 * f64::from(random()) / f64::from(u32::MAX)
 }

@@ -12,12 +12,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for a notification. May return spuriously.
+/// Waits for a notification. May also return without one, so the caller must check its condition again.
 pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for a notification, for at most `timeout`. May return spuriously.
+/// Waits for a notification, for at most `timeout`. May also return earlier without one, so the caller must check its
+/// condition again.
 pub(crate) fn wait_timeout<'a, T>(
     condvar: &Condvar,
     _mutex: &'a Mutex<T>,

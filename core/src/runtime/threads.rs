@@ -8,14 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Work that takes longer than this may never end, so the next caller starts the work again.
+/// Work that takes longer than this may never end. So the next caller starts the work again instead of waiting for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The result of work that several callers wait for; `None` if the work panicked.
+/// A future for the result of work that several callers wait for; its output is `None` if the work panicked.
 pub(crate) type Common<T> = Shared<BoxFuture<'static, Option<T>>>;
 
-/// Work that may hang for a long time. Callers that arrive while the work is in progress wait for the same result
-/// instead of starting the work again. So even work that hangs occupies few threads, however many callers there are.
+/// Work that may hang, and that runs at most once at a time. Callers that arrive while the work is in progress wait for
+/// the same result instead of starting the work again. So even work that hangs occupies few threads, however many
+/// callers there are.
 pub(crate) struct OneAtATime<T: Clone>(Option<(Instant, Common<T>)>);
 
 impl<T: Clone> Default for OneAtATime<T> {
@@ -25,8 +26,8 @@ impl<T: Clone> Default for OneAtATime<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
-    /// Returns a future for the result of the work in progress. First starts `work` with [`on_thread`] if no work is in
-    /// progress, or if the work in progress has taken longer than [`PATIENCE`].
+    /// Returns a future for the result of the work. Starts `work` with [`on_thread`] if no work is in progress, or if
+    /// the work in progress has taken longer than [`PATIENCE`].
     pub(crate) fn run(
         &mut self,
         name: &str,
@@ -43,7 +44,7 @@ impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
         Ok(result)
     }
 
-    /// Whether no work is in progress.
+    /// Whether no work is in progress: none was started, or the last work has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.0.as_ref().is_none_or(|(_, result)| result.clone().now_or_never().is_some())
     }
@@ -58,7 +59,7 @@ pub(crate) fn on_thread<T: Send + 'static>(
 ) -> io::Result<impl Future<Output = Option<T>> + Send + 'static> {
     let (sender, receiver) = oneshot::channel();
     let run = move || {
-        // Sending fails if nobody waits any more.
+        // Sending fails if no caller waits for the result any more.
         let _ = sender.send(work());
     };
     let started = thread::Builder::new().name(name.to_owned()).spawn(run);

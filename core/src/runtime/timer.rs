@@ -25,8 +25,8 @@ pub(crate) struct Elapsed;
 
 /// Sleeps for `duration` by a clock that may stand still while the machine is suspended.
 ///
-/// If `duration` is zero, only lets other tasks run. Otherwise the resolution is 1 ms, so the sleep may last up to 1 ms
-/// longer.
+/// If `duration` is zero, only lets other tasks run. Otherwise, the sleep may last up to 1 ms longer than `duration`,
+/// because timers have a resolution of 1 ms.
 pub(crate) async fn sleep(duration: Duration) {
     #[cfg(test)]
     if let Some(machine) = machine::current() {
@@ -69,17 +69,17 @@ static FOLLOWS_CLOCK: AtomicBool = AtomicBool::new(false);
 
 static FOLLOWERS: PerProcess<Followers> = PerProcess::new();
 
-/// The timers that follow the clock, and the operations that callers wait for.
+/// The timers that follow the clock, and the number of operations that callers wait for.
 #[derive(Default)]
 struct Followers {
-    /// The moment at which each timer is due, and the number of the timer.
+    /// Each timer: the moment at which it is due, and its ID.
     due: Mutex<BTreeSet<(Moment, usize)>>,
     last_id: AtomicUsize,
-    /// Notified after the clock was moved.
+    /// Notified when the clock was moved, so that each timer checks whether it is due.
     moved: Notify,
-    /// The number of operations that callers wait for: see [`Awaited`].
+    /// How many operations callers wait for at present: see [`Awaited`].
     awaited: AtomicUsize,
-    /// Notified when `awaited` grows.
+    /// Notified when a caller begins to wait for an operation.
     is_awaited: Notify,
 }
 
@@ -116,7 +116,7 @@ async fn sleep_until(until: Moment) {
     }
 }
 
-/// Lists one timer in `Followers::due` while this value exists.
+/// A timer that follows the clock. While this value exists, `Followers::due` contains the timer.
 struct Due {
     followers: &'static Followers,
     key: (Moment, usize),
@@ -148,13 +148,13 @@ pub(crate) fn next_due(now: Moment) -> Option<Moment> {
     due.range((now, usize::MAX)..).map(|(moment, _)| *moment).find(|moment| *moment > now)
 }
 
-/// Wakes all timers that follow the clock, so that the timers that are due complete. Must be called after the clock was
-/// moved.
+/// Makes all timers that follow the clock check whether they are due. Must be called after the clock was moved.
 pub(crate) fn wake_followers() {
     followers().moved.notify_waiters();
 }
 
-/// Waits until all ready tasks of the runtime, and the tasks that these wake, have run. Must be called on the runtime.
+/// Waits until all ready tasks of the runtime have run, and all tasks that they have woken. Must be called on the
+/// runtime.
 pub(crate) async fn settle() {
     /// The expected length of the longest chain of tasks in which each task wakes the next, and none waits for a timer.
     const CHAIN: usize = 16;
@@ -166,8 +166,8 @@ pub(crate) async fn settle() {
     }
 }
 
-/// While this value exists, `Followers::awaited` counts one operation that a caller waits for. Created only if timers
-/// follow the clock.
+/// An operation that a caller waits for, in tests in which timers follow the clock. While this value exists,
+/// `Followers::awaited` counts the operation.
 #[derive(Debug)]
 pub(crate) struct Awaited(());
 
@@ -188,12 +188,12 @@ impl Drop for Awaited {
     }
 }
 
-/// Whether a caller waits for an operation.
+/// Whether any caller waits for an operation now.
 pub(crate) fn is_awaited() -> bool {
     followers().awaited.load(Ordering::Acquire) > 0
 }
 
-/// Waits until a caller waits for an operation.
+/// Waits until some caller waits for an operation.
 pub(crate) async fn until_awaited() {
     let followers = followers();
     loop {

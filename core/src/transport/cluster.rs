@@ -1,8 +1,7 @@
-//! The masters of a Redis Cluster and their slots, from CLUSTER SLOTS, and redirections.
+//! Finds the masters of a Redis Cluster and their slots with CLUSTER SLOTS, and parses redirections.
 //!
-//! This module only queries and parses; `node/routing.rs` decides when to query. In `node`, each
-//! master is a node of its own, with a connection, deadlines and a restart guard, so a master that
-//! hangs does not delay the others.
+//! This module only queries and parses; `node/routing.rs` decides when to query. In `node`, each master has its own
+//! connection, deadlines and restart guard, so a master that hangs does not delay the others.
 
 use crate::config::endpoint::Cluster;
 use crate::config::server::{Server, ServerAddress};
@@ -17,7 +16,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-/// A master and its slots.
+/// A master of a cluster, and the slots that it serves.
 pub(crate) struct Shard {
     pub(crate) place: ServerAddress,
     /// The server's id in the cluster.
@@ -36,16 +35,16 @@ impl Shard {
     }
 }
 
-/// The failure of a request whose slot no known master serves.
+/// The failure of a request for a slot that no known master serves.
 pub(crate) fn no_master(slot: u16) -> Failure {
     Failure::refused(format!("no master of the cluster has slot {slot}"))
 }
 
-/// A redirection: a server that does not serve a slot reports where the slot is.
+/// A redirection: the answer of a server that does not serve a slot, and that reports which server does.
 pub(crate) enum Redirect {
     /// The slot has moved to this server.
     Moved(ServerAddress),
-    /// The slot is being migrated to this server, and the old server does not have the key.
+    /// The slot is being moved to this server, and the server that answered no longer has the key.
     Ask(ServerAddress),
 }
 
@@ -62,19 +61,18 @@ impl Redirect {
         };
         let (host, port) = error.detail()?.split_whitespace().nth(1)?.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        // Without a host, only a new query of the slots shows which server is meant.
+        // If the redirection names no host, only a new query of the slots shows which server is meant.
         let is_known = !host.is_empty() && host != "?";
         Some(redirect(ServerAddress::tcp(host, port.parse().ok().filter(|_| is_known)?)))
     }
 }
 
 impl Cluster {
-    /// The server of this cluster at `place`.
     pub(crate) fn server(&self, place: ServerAddress) -> Server {
         Server { place, login: self.login.clone(), tls: self.tls.clone(), is_discovered: true }
     }
 
-    /// Queries the servers in `known` and the seeds for the masters. Returns the first valid answer.
+    /// Queries the seeds and the servers in `known` for the masters. Returns the first valid answer.
     ///
     /// An outdated answer is harmless here, unlike an outdated answer of a sentinel: a server that
     /// is no longer the master of a slot answers MOVED, and a server that is cut off from the
@@ -89,8 +87,7 @@ impl Cluster {
         while let Some(answered) = queries.next().await {
             match answered {
                 Ok(shards) => return Ok(shards),
-                // An error that a server returned says more than a failed connection to another
-                // server.
+                // An error that a server returned explains more than a failed connection to another server.
                 Err(failure) if failed.as_ref().is_none_or(Failure::is_transport) => {
                     failed = Some(failure);
                 }
@@ -122,7 +119,8 @@ impl Cluster {
     }
 }
 
-/// Parses a reply to CLUSTER SLOTS. `queried` is the place of the server that sent the reply.
+/// Parses a reply to CLUSTER SLOTS; `None` if the reply is not valid. `queried` is the address of the server that sent
+/// the reply.
 fn parse_shards(reply: &Value, queried: &ServerAddress) -> Option<Vec<Shard>> {
     let Value::Array(rows) = reply else { return None };
     // Each slot has one master, so there are no more ranges than slots.
@@ -142,7 +140,7 @@ fn parse_shards(reply: &Value, queried: &ServerAddress) -> Option<Vec<Shard>> {
             (Value::BulkString(host), _) if !host.is_empty() && host != b"?" => {
                 String::from_utf8(host.clone()).ok()?
             }
-            // If a server does not know its own host name, use the host that was queried.
+            // The reply names no host if the server does not know its own. Use the host that was queried.
             (_, ServerAddress::Tcp { host, .. }) => host.clone(),
             _ => return None,
         };

@@ -1,11 +1,10 @@
-//! A pipelined connection to a server. Any thread may send requests; answers go to the recipients
-//! in the order of the requests.
+//! A pipelined connection to a server. Any thread may send requests. The server answers in the order of the requests,
+//! so each answer goes to the recipient that has waited longest.
 //!
-//! redis-rs packs commands. It also parses replies, after `frame.rs` has found that they are whole
-//! and small enough. The multiplexed connection of redis-rs is not used, because it passes every
-//! request to a task. Here, any thread may call `send`, and the request is written or queued in
-//! order before `send` returns. `runtime/pipeline.rs` owns the order of writes. If the connection
-//! breaks, `on_broken` is called before the recipients get their errors.
+//! redis-rs encodes commands. It also parses replies, after `frame.rs` has found that they are whole and small enough.
+//! The multiplexed connection of redis-rs is not used, because it passes every request to a task. Here, any thread may
+//! call `send`, which writes or queues the request before it returns. `runtime/pipeline.rs` owns the order of writes.
+//! If the connection breaks, `on_broken` is called before the recipients get their errors.
 //!
 //! This module owns the socket and the task that reads from it. It must not interpret replies: the
 //! implementation of [`Receive`] in `node/exchange.rs` does that. `node` and `doctor` call this
@@ -34,46 +33,48 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
-/// The maximum number of requests in flight. Further requests wait in order, within their own deadlines.
+/// The maximum number of requests in flight. Callers keep further requests, in order, until there is room for them or
+/// their deadlines have passed.
 const MAX_IN_FLIGHT: usize = 4096;
 
-/// The beginning of the message for an error that the server sent without a request.
+/// The beginning of the message if the server refused the whole connection: it sent an error that answers no request.
 pub(crate) const REFUSED: &str = "the server refuses the connection";
 
-/// If more requests than this are in flight, new requests wait until the runtime flushes the queue.
-/// Requests of many callers then go out in one write, which saves more than the delay costs.
+/// If more requests than this are in flight, new requests wait until the runtime flushes the queue. Requests of many
+/// callers then share one write. This saves more time than the requests lose by waiting.
 const IMMEDIATE_LIMIT: usize = 4;
 
-/// The initial size of the read buffer, in bytes. The buffer grows for a larger reply.
+/// The initial size of the read buffer, in bytes. The buffer grows if a reply is larger.
 const CHUNK: usize = 16 * 1024;
 
 pub(crate) type RawReply = Result<Value, RedisError>;
 type Encrypted = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// The recipient of a request's answer.
+/// A recipient: it gets the answer to one request.
 pub(crate) trait Receive: Send + Sized + 'static {
-    /// A request that may share a command with others.
+    /// A request that may share a command with other requests.
     type Request: Send + 'static;
 
     /// Processes the reply to a command that carried one request.
     fn receive(self, reply: RawReply);
 
-    /// Processes the reply to a command that carried several requests. Returns the commands to send next on this
-    /// connection, whose replies do not matter.
+    /// Processes the reply to a command that carried several requests. Returns encoded commands to send next on this
+    /// connection. Nothing waits for the replies to these commands.
     fn receive_batch(batch: BatchOf<Self>, reply: RawReply) -> Vec<Vec<u8>>;
 
     /// Groups requests into commands and encodes them. Returns each command with its requests.
     fn pack(requests: Vec<(Self::Request, Self)>) -> Vec<Packed<Self>>;
 }
 
-/// A command, and its requests in their order.
+/// An encoded command, and the requests that it carries, in order and each with its recipient.
 pub(crate) type Packed<R> = (Vec<u8>, Vec<(<R as Receive>::Request, R)>);
 
-/// The requests of a command that carries several requests, in their order. A recipient is `None` if it was given up.
+/// The requests of a command that carries several requests, in order. A recipient is `None` if its request was given
+/// up.
 pub(crate) type BatchOf<R> = Vec<(<R as Receive>::Request, Option<R>)>;
 
-/// The recipient type of a connection that only sends commands with [`Connection::query`]. No value
-/// of this type exists.
+/// The recipient type of a connection on which only [`Connection::query`] sends commands, so that no request needs a
+/// recipient. No value of this type exists.
 pub(crate) enum Nobody {}
 
 impl Receive for Nobody {
@@ -100,10 +101,10 @@ enum Destination<R: Receive> {
     Nobody,
 }
 
-/// An answer that is awaited: its recipient and its largest size.
+/// An answer that has not arrived yet: its recipient and its largest size.
 struct Expected<R: Receive> {
     recipient: Destination<R>,
-    /// How large the answer may be. Kept here, because the recipient may have given up before the answer
+    /// The largest size of the answer. Stored here, because the recipient may have been given up before the answer
     /// arrives.
     limit: Limit,
 }
@@ -131,12 +132,12 @@ impl<R: Receive> Destination<R> {
         }
     }
 
-    /// Delivers a reply. Returns the commands to send next, whose replies do not matter.
+    /// Delivers a reply. Returns commands to send next, as [`Receive::receive_batch`] does.
     fn receive(self, reply: RawReply) -> Vec<Vec<u8>> {
         match self {
             Self::Request(recipient) => recipient.receive(reply),
             Self::Batch(batch) => return R::receive_batch(batch, reply),
-            // Sending fails if the caller does not wait any more.
+            // Sending fails if the caller does not wait any more. Nobody needs the reply then.
             Self::Caller(caller) => drop(caller.send(reply)),
             Self::Nobody => {}
         }
@@ -144,32 +145,32 @@ impl<R: Receive> Destination<R> {
     }
 }
 
-/// A connection to a server. Dropping it closes the connection, and the requests in flight fail.
+/// A connection to a server. Dropping this value closes the connection, and the requests in flight fail.
 pub(crate) struct Connection<R: Receive>(Arc<Shared<R>>);
 
 struct Shared<R: Receive> {
     pipeline: Pipeline<Self>,
-    /// How often answers have arrived; answers that arrive together count once.
+    /// The number of reads from the socket that have delivered answers. Answers that arrive together count once.
     received: AtomicU64,
     /// The socket; `None` if the connection is encrypted, because a task then owns the socket.
     socket: Option<Plain>,
-    /// Called with each push message of the server, such as a notification.
+    /// Called with each push message of the server, such as a notification. If not set, a push message breaks the
+    /// connection.
     on_push: OnceLock<OnPush>,
-    /// Why the connection is closed. Set before the connection is marked as closed.
+    /// Why the connection is closed. Set before `is_closed`, so that a closed connection always has a reason.
     end: OnceLock<End>,
     /// Notified when there is room for more requests, or when the connection is closed.
     room: Notify,
-    /// Notified when there is something to flush, and when the connection is dropped.
+    /// Notified when requests must be flushed, and when the connection is dropped.
     attention: Notify,
-    /// Notified when there is something to encrypt.
+    /// Notified when there are bytes to encrypt and write.
     unencrypted: Notify,
 }
 
-/// Why a connection has ended.
 struct End {
     error: RedisError,
-    /// The error that the server sent without a request, for example because it has too many clients. This
-    /// error answers no request, so it says nothing about the requests in flight.
+    /// The error that the server sent without a request, for example because it has too many clients. `None` if it sent
+    /// no such error. This error is not the answer to any request in flight.
     words: Option<RedisError>,
 }
 
@@ -252,7 +253,7 @@ impl<R: Receive> Pipelined for Shared<R> {
 }
 
 impl<R: Receive> Connection<R> {
-    /// Connects. Has no time limit; drop the future to cancel.
+    /// Connects to a server. Has no time limit. Dropping the future cancels the attempt.
     pub(crate) async fn connect(server: &Server) -> Result<Self, RedisError> {
         let Socket { read, write, attempt } = socket::connect(server).await?;
         let (socket, encrypted) = match write {
@@ -272,7 +273,7 @@ impl<R: Receive> Connection<R> {
         let serving = Arc::clone(&shared);
         runtime::detach_urgent(async move {
             let served = panics::contained(serving.serve(read, encrypted, attempt)).await;
-            // A panic is a bug in quorlock; the connection is then closed as if it were broken.
+            // The panic is a bug in quorlock. Close the connection as if it were broken.
             let end = served.unwrap_or_else(|| io::ErrorKind::Other.into());
             let error = end.error.clone();
             let (awaited, on_broken) = serving.close(end);
@@ -287,8 +288,8 @@ impl<R: Receive> Connection<R> {
         Ok(Self(shared))
     }
 
-    /// Calls `on_broken` when the connection breaks, before the recipients of the requests in
-    /// flight get their errors. If the connection is already broken, calls `on_broken` immediately.
+    /// Sets the callback `on_broken`, which is called when the connection breaks, before the recipients of the answers
+    /// to the requests in flight get their errors. If the connection is already broken, calls `on_broken` immediately.
     pub(crate) fn on_broken(&self, on_broken: impl FnOnce() + Send + 'static) {
         let mut out = self.0.out();
         if out.is_closed {
@@ -298,7 +299,7 @@ impl<R: Receive> Connection<R> {
         out.on_broken = Some(Box::new(on_broken));
     }
 
-    /// Calls `on_push` with each push message from now on. Only the first call has an effect.
+    /// Sets the callback that gets each push message from now on. Only the first call has an effect.
     pub(crate) fn on_push(&self, on_push: impl Fn(PushKind, &[Value]) + Send + Sync + 'static) {
         // `set` fails only if a callback is already set, and no caller sets a second one.
         let _ = self.0.on_push.set(Box::new(on_push));
@@ -309,8 +310,8 @@ impl<R: Receive> Connection<R> {
         self.0.received.load(Ordering::Relaxed)
     }
 
-    /// Returns why the connection broke, if the server sent nonsense or a reply that answers no request;
-    /// else `None`.
+    /// Returns the error with which the connection broke, if the server sent nonsense or a reply that answers no
+    /// request. Returns `None` if the connection is open or broke for another reason.
     pub(crate) fn garbage(&self) -> Option<&RedisError> {
         let end = self.0.end.get()?;
         let is_strange =
@@ -329,12 +330,13 @@ impl<R: Receive> Connection<R> {
         Ok(())
     }
 
-    /// Whether a request has to wait for a write, so that it should be sent with [`Connection::send_batchable`].
+    /// Whether a new request would have to wait for a write. If so, use [`Connection::send_batchable`], so that the
+    /// request can share a command with other waiting requests.
     pub(crate) fn is_busy(&self) -> bool {
         self.0.pipeline.is_busy() || cork::is_corked()
     }
 
-    /// Like [`Connection::send`], but the request may share a command with others that wait to be written.
+    /// Like [`Connection::send`], but the request may share a command with other requests that wait to be written.
     pub(crate) fn send_batchable(&self, request: R::Request, recipient: R) -> Result<(), R> {
         let out = self.0.out();
         if is_full(&out) {
@@ -374,8 +376,8 @@ impl<R: Receive> Connection<R> {
         Ok(())
     }
 
-    /// Fails the requests in flight for which `is_needed` returns `false`. The connection stays open for the
-    /// other requests.
+    /// Gives up the requests in flight for which `is_needed` returns `false`: their recipients get an error now, and
+    /// their answers are discarded later. The connection stays open for the other requests.
     pub(crate) fn give_up(&self, mut is_needed: impl FnMut(&R) -> bool) {
         let mut out = self.0.out();
         out.pack();
@@ -409,10 +411,9 @@ impl<R: Receive> Connection<R> {
         }
     }
 
-    /// Sends commands in one write and waits for all replies. Errors that the server returns for
-    /// single commands are among the values; any other error fails the whole call. If the server
-    /// refuses the whole connection with an error and then closes the connection, this call fails
-    /// with that error.
+    /// Sends commands in one write and waits for all replies. An error that the server returns for a single command is
+    /// one of the returned values; any other error fails the whole call. If the server refuses the whole connection
+    /// with an error and then closes it, this call fails with the server's error.
     pub(crate) async fn query(&self, commands: &[Cmd]) -> Result<Vec<Value>, RedisError> {
         let send = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
@@ -434,8 +435,8 @@ impl<R: Receive> Connection<R> {
                 Err(error) => error,
             };
             let words = self.0.end.get().and_then(|end| end.words.clone());
-            // If the server refused the connection after the first command was queued, the error that it sent
-            // was delivered as the answer to that command.
+            // If the server refused the connection after the first command was queued, the server's error was taken for
+            // the answer to that command.
             let first = if values.len() == 1 { values.pop() } else { None };
             let refusal = first.and_then(|value| value.extract_error().err());
             return Err(words.or(refusal).unwrap_or(error));
@@ -455,7 +456,7 @@ impl<R: Receive> Shared<R> {
         self.pipeline.lock()
     }
 
-    /// Returns the error that ended the connection. The connection must be closed.
+    /// Returns the error that ended the connection. Call this only if the connection is closed.
     fn error(&self) -> RedisError {
         let why = self.end.get().map(|end| end.error.clone());
         why.unwrap_or_else(|| broken(io::ErrorKind::NotConnected.into()))
@@ -467,8 +468,8 @@ impl<R: Receive> Shared<R> {
         self.attention.notify_one();
     }
 
-    /// Reads replies, writes encrypted bytes, and flushes requests that other threads leave to the
-    /// runtime. Returns when the connection breaks or is dropped.
+    /// Reads replies, writes encrypted bytes, and flushes requests whose flush other threads left to the runtime.
+    /// Returns the reason when the connection breaks or is dropped.
     async fn serve(
         self: &Arc<Self>,
         socket: ReadHalf,
@@ -507,7 +508,7 @@ impl<R: Receive> Shared<R> {
                 Ok(()) => socket.flush().await,
                 Err(error) => Err(error),
             };
-            // The reading task notices that the connection is broken.
+            // The reading task notices that the connection is broken, and closes it.
             if written.is_err() {
                 return pending().await;
             }
@@ -551,8 +552,8 @@ impl<R: Receive> Shared<R> {
                 at += length;
                 // The reply is whole, so parsing never waits for more bytes.
                 match parse_redis_value_async(&mut decoder, &mut reply).now_or_never() {
-                    // The answers to SUBSCRIBE and UNSUBSCRIBE are push messages, too, but they go
-                    // to a recipient like a reply.
+                    // The answers to SUBSCRIBE and UNSUBSCRIBE are also push messages, but they go to a recipient like
+                    // a reply.
                     Some(Ok(Value::Push { kind, data }))
                         if !matches!(kind, PushKind::Subscribe | PushKind::Unsubscribe) =>
                     {
@@ -618,7 +619,7 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Sends a command whose reply does not matter.
+    /// Sends a command. Its reply is discarded.
     fn put_unasked(self: &Arc<Self>, packed: &[u8]) {
         let out = self.out();
         if !out.is_closed {
@@ -627,7 +628,7 @@ impl<R: Receive> Shared<R> {
         }
     }
 
-    /// Returns how large the next reply may be. `behind`: the number of earlier replies that are not delivered
+    /// Returns the largest size of the next reply. `behind`: the number of earlier replies that have not been delivered
     /// yet.
     fn limit(&self, is_push: bool, behind: usize) -> Limit {
         if is_push && self.on_push.get().is_some() {
@@ -636,8 +637,8 @@ impl<R: Receive> Shared<R> {
         self.out().recipients.get(behind).map_or(limits::USUAL, |awaited| awaited.limit)
     }
 
-    /// Marks the connection as closed. Returns the recipients of the requests in flight, and the
-    /// callback to call before they get their errors.
+    /// Marks the connection as closed. Returns the recipients that must get an error for the requests in flight, and
+    /// the callback to call before that, if one is set.
     fn close(&self, end: End) -> (VecDeque<Expected<R>>, Option<OnBroken>) {
         // `set` fails only if the end is already set, and `close` is called only once.
         let _ = self.end.set(end);

@@ -8,21 +8,21 @@
 use crate::wire::limits::{DEPTH, LINE, Limit, USUAL};
 use redis::{ErrorKind, RedisError};
 
-/// The part of a reply that was read so far.
+/// How far the current reply has been read.
 #[derive(Default)]
 pub(super) struct Frame {
-    /// Where the next value begins, in bytes from the beginning of the reply. May be beyond the bytes that have
-    /// arrived.
+    /// Where the next value begins, in bytes from the beginning of the reply. The bytes there may not have arrived yet.
     at: usize,
-    /// The line that begins at `at` has no line end before this position.
+    /// Where to continue to search for the end of the line that begins at `at`: there is no line end before this
+    /// position.
     searched: usize,
-    /// The number of values that have not been read yet at each level of nesting.
+    /// For each level of nesting, the number of values that have not been read yet.
     missing: [u32; DEPTH],
     depth: usize,
-    /// The number of values that the reply has announced so far.
+    /// The number of values that the reply has announced so far, in the lengths of its arrays and maps.
     values: u64,
     is_whole: bool,
-    /// The limit of this reply, which is looked up when the reply exceeds [`USUAL`]; `None` before that.
+    /// The limit of this reply. `None` until the reply exceeds [`USUAL`]; only then, the limit is looked up.
     limit: Option<Limit>,
 }
 
@@ -35,7 +35,7 @@ fn too_large(what: &str) -> RedisError {
     (ErrorKind::UnexpectedReturnType, "too large", detail).into()
 }
 
-/// The bytes with which a value may begin. Streamed values are missing here, because no server sends them.
+/// The bytes with which a value may begin. No server sends streamed values, so their bytes are not accepted.
 const KINDS: &[u8] = b"+-:_,#($=!*~>%|";
 
 impl Frame {
@@ -54,7 +54,7 @@ impl Frame {
             }
             let from = self.searched.max(self.at + 1);
             let Some(end) = line_end(&bytes[from..]).map(|end| from + end) else {
-                // The last byte may be the first byte of a line end.
+                // The last byte that has arrived may be the first byte of a line end, so search it again.
                 self.searched = from.max(bytes.len() - 1);
                 self.check(bytes.len(), bytes.len() - self.at, &limit)?;
                 return Ok(None);
@@ -85,7 +85,7 @@ impl Frame {
                 },
                 b'%' | b'|' => {
                     let pairs = u64::try_from(number(line)?).map_err(|_| malformed())?;
-                    // An attribute is followed by the value that it belongs to.
+                    // An attribute comes before the value that it belongs to, so one more value follows.
                     let more = u64::from(kind == b'|');
                     pairs
                         .checked_mul(2)
@@ -104,8 +104,8 @@ impl Frame {
         Ok(Some(length))
     }
 
-    /// Continues with the `inside` values that the current value contains, or with the next value if `inside`
-    /// is 0.
+    /// Continues with the values inside the current value. `inside` is the number of these values; if it is 0, the
+    /// current value is complete.
     fn enter(&mut self, inside: u64, limit: &impl Fn() -> Limit) -> Result<(), RedisError> {
         if inside > 0 {
             self.values = self.values.saturating_add(inside);
@@ -133,8 +133,8 @@ impl Frame {
         Ok(())
     }
 
-    /// Fails if the reply or the current line is too long. `bytes`: the minimum length of the reply, according
-    /// to what has been read. `line`: the length of the line, or of its part that has arrived.
+    /// Fails if the reply or the current line is too long. `bytes`: the minimum length of the reply, according to the
+    /// bytes that have been read. `line`: the length of the line, or of the part of the line that has arrived.
     fn check(
         &mut self,
         bytes: usize,
@@ -153,7 +153,7 @@ impl Frame {
     }
 }
 
-/// Returns where the next line end begins.
+/// Returns where the next line end begins; `None` if no whole line end has arrived.
 fn line_end(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -165,7 +165,7 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Parses a number as the parser of redis-rs does.
+/// Parses a number in the same way as the parser of redis-rs.
 fn number(line: &[u8]) -> Result<i64, RedisError> {
     let number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());
     number.ok_or_else(malformed)

@@ -1,8 +1,8 @@
-//! The start of a connection: authentication, information about the server, and the classification
-//! of server errors.
+//! The start of a connection: authentication, information about the server, and the classification of errors that
+//! servers return.
 //!
-//! This module does not decide whether a server may vote. `sentinel.rs`, `cluster.rs`, `node` and
-//! `doctor` call it.
+//! This module does not decide whether a server may vote. `sentinel.rs`, `cluster.rs`, `node` and `doctor` call this
+//! module.
 
 use crate::config::server::{Login, Server, ServerAddress};
 use crate::error::NodeOutcome;
@@ -16,10 +16,9 @@ use std::time::Duration;
 
 /// What a server reports about itself.
 pub(crate) struct ServerInfo {
-    /// Identifies the server process.
+    /// The ID of the server process. A restarted server has another ID.
     pub(crate) run_id: String,
-    /// Identifies the data set that the process serves. It changes when the process becomes a
-    /// replica of another server.
+    /// Identifies the process and the data set that it serves. Changes at a restart and at a failover.
     pub(crate) memory: String,
     pub(crate) uptime: Duration,
     pub(crate) is_replica: bool,
@@ -27,7 +26,7 @@ pub(crate) struct ServerInfo {
     pub(crate) clock: Option<u64>,
 }
 
-/// Converts an error of the handshake to a failure, and adds advice, for example if the server may expect TLS.
+/// Converts an error of the handshake to a failure, and adds advice about its likely cause.
 pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failure {
     let mut failure = failure(error, false);
     let is_plain = server.tls.is_none() && matches!(server.place, ServerAddress::Tcp { .. });
@@ -58,8 +57,8 @@ pub(crate) fn introduction_failure(error: &RedisError, server: &Server) -> Failu
     }
 }
 
-/// Returns the commands that start a connection. Calls the program's function for credentials, if
-/// there is one.
+/// Returns the commands that start a connection. If the program has set a function for credentials, calls it and waits
+/// for the credentials.
 pub(crate) async fn hello(login: &Login) -> Result<Vec<Cmd>, Failure> {
     // HELLO 3 selects RESP3, which allows push messages on the same connection. HELLO also authenticates.
     let mut hello = redis::cmd("HELLO");
@@ -88,7 +87,7 @@ pub(crate) async fn open<R: Receive>(server: &Server) -> Result<Connection<R>, F
     opened.boxed().await
 }
 
-// Two INFO commands: servers before Redis 7 accept only one section per command.
+// INFO is sent twice, because servers before Redis 7 accept only one section per command.
 pub(crate) fn info_commands() -> Vec<Cmd> {
     let info = |section| redis::cmd("INFO").arg(section).to_owned();
     vec![info("server"), info("replication"), redis::cmd("TIME")]
@@ -114,8 +113,7 @@ pub(crate) fn server_info(replies: Vec<Value>) -> Option<ServerInfo> {
     })
 }
 
-/// Converts an error to a failure. `sent`: whether a request was in flight at the time of the
-/// error.
+/// Converts an error to a failure. `sent`: whether a request was in flight when the error occurred.
 pub(crate) fn failure(error: &RedisError, sent: bool) -> Failure {
     let detail = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -147,8 +145,8 @@ pub(crate) fn is_unknown_command(failure: &Failure) -> bool {
     detail.contains("unknown command") || detail.contains("unknown subcommand")
 }
 
-/// Classifies a server's error text. If a command within a script fails, servers before Redis 7
-/// put the code of the command's error in the middle of the text.
+/// Classifies the text of an error that a server returned. If a command within a script fails, servers before Redis 7
+/// put the code of that command's error into the middle of the text.
 fn refusal(text: &str) -> NodeOutcome {
     let named = |code: &str| text.starts_with(code) || text.contains(&format!("-{code} "));
     match text {

@@ -1,4 +1,4 @@
-//! The user and the password for a new connection, and the time limit of an attempt to connect.
+//! The user and the password for a new connection, and the time limit for an attempt to connect.
 //!
 //! This module calls the program's function for credentials, if there is one. The errors of this module
 //! contain no secrets. `handshake.rs` and `node` call this module; `node` and `doctor` set the time limits.
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The name of the program's function in errors.
+/// How error messages name the program's function for credentials.
 const FUNCTION: &str = "the function in the option credentials";
 
 tokio::task_local! {
-    /// The number of calls of the program's function that this attempt to connect waits for.
+    /// The number of unanswered calls of the program's function for which this attempt to connect waits.
     static UNANSWERED: Arc<AtomicUsize>;
 }
 
@@ -27,7 +27,7 @@ pub(crate) async fn authentication(login: &Login) -> Result<Option<(String, Stri
         let given = login.credentials();
         return Ok(given.map(|(user, password)| (user.to_owned(), password.to_owned())));
     };
-    // Connections for notifications set no counter, because they report no errors.
+    // A connection for notifications reports no errors, so its attempt to connect has no counter.
     let unanswered = UNANSWERED.try_with(Arc::clone).unwrap_or_default();
     unanswered.fetch_add(1, Ordering::Relaxed);
     // The async block also catches a panic in the function itself, before the function returns a future.
@@ -42,20 +42,20 @@ pub(crate) async fn authentication(login: &Login) -> Result<Option<(String, Stri
     }
 }
 
-/// Returns the text to append to the error for a rejected login. The text names the source of the login; it is
-/// empty if the login does not come from the program's function.
+/// Returns the end of the error for a login that the server rejected. It says that the login came from the program's
+/// function; it is empty if the login came from the URL.
 pub(crate) fn rejected(login: &Login) -> String {
     let is_asked = login.provider.is_some();
     if is_asked { format!(": {FUNCTION} returned this login") } else { String::new() }
 }
 
-/// Adds the place of a server to a failure, unless the node's URL shows this place.
+/// Adds the address of the server to a failure, unless the node's URL contains this address.
 pub(crate) fn located(failure: Failure, server: &Server) -> Failure {
     if server.is_discovered { failure.at(&server.place) } else { failure }
 }
 
-/// Like [`located`], for a server that cannot be reached. Unless the node's URL shows the server's place, also
-/// adds advice.
+/// Converts the failure to reach a server. Unless the node's URL contains the server's address, adds the address and
+/// advice to the failure.
 pub(crate) fn unreached(failure: Failure, server: &Server) -> Failure {
     let mut failure = located(failure, server);
     if server.is_discovered {
@@ -64,7 +64,7 @@ pub(crate) fn unreached(failure: Failure, server: &Server) -> Failure {
     failure
 }
 
-/// Runs an attempt to connect to a target for at most `limit`.
+/// Runs an attempt to connect to a target. Fails if the attempt takes longer than `limit`.
 pub(crate) async fn within<T>(
     limit: Duration,
     target: &Target,

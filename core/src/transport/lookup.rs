@@ -11,17 +11,18 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The addresses of a host, without a port, or an error. All callers that wait for the look-up get this result.
+/// The addresses of a host, all with port 0, or the error of the look-up. All callers that wait for the look-up get
+/// this result.
 type Resolved = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
-/// For each host name, the look-up that is under way.
+/// The look-up in progress for each host name.
 static LOOK_UPS: PerProcess<Mutex<HashMap<String, OneAtATime<Resolved>>>> = PerProcess::new();
 
 fn look_ups() -> MutexGuard<'static, HashMap<String, OneAtATime<Resolved>>> {
     LOOK_UPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The results of the last connections to a host with several addresses.
+/// What the latest connections to a host with several addresses have shown.
 #[derive(Clone, Copy, Default)]
 struct Tried {
     /// The last address at which a server answered.
@@ -36,9 +37,9 @@ fn tried() -> MutexGuard<'static, HashMap<String, Tried>> {
     TRIED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection to one of several addresses of a host. If [`Attempt::succeeded`] is called, later look-ups
-/// return this address first. If the value is dropped without that call, later look-ups return this address
-/// as the last one of its family (IPv4 or IPv6).
+/// An attempt to use one of several addresses of a host. If [`Attempt::succeeded`] is called, later look-ups return
+/// this address first. If this value is dropped before that, later look-ups return this address as the last one of its
+/// family (IPv4 or IPv6).
 pub(crate) struct Attempt {
     host: String,
     address: IpAddr,
@@ -50,7 +51,7 @@ impl Attempt {
         Self { host: host.to_owned(), address, has_succeeded: false }
     }
 
-    /// Records that a server has answered.
+    /// Records that a server at this address has answered.
     pub(super) fn succeeded(mut self) {
         self.has_succeeded = true;
     }
@@ -68,7 +69,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Returns the addresses of a host, in the order in which to try them. Has no time limit.
+/// Returns the addresses of a host in the order in which the caller should try them. Has no time limit.
 pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -79,9 +80,9 @@ pub(super) async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>
     Ok(in_order(found, tried))
 }
 
-/// Sorts the addresses of a host. The address that worked (`good`) is first. The address that did not work
-/// (`bad`) is the last of its family. The others keep the order of the system. IPv4 and IPv6 addresses
-/// alternate, because one of the two families may not work at all.
+/// Sorts the addresses of a host. The address that worked (`good`) is first. The address that did not work (`bad`) is
+/// the last of its family. The other addresses keep the order in which the system returned them. IPv4 and IPv6
+/// addresses alternate, because one of the two families may not work at all.
 fn in_order(mut addresses: Vec<SocketAddr>, Tried { good, bad }: Tried) -> Vec<SocketAddr> {
     addresses.sort_by_key(|address| {
         let address = Some(address.ip());
@@ -96,7 +97,7 @@ fn in_order(mut addresses: Vec<SocketAddr>, Tried { good, bad }: Tried) -> Vec<S
     in_turn.take_while(|pair| pair.iter().any(Option::is_some)).flatten().flatten().collect()
 }
 
-/// Waits for the look-up of the host. Begins a look-up if none is under way.
+/// Waits for the look-up of the host. Starts a look-up if none is in progress.
 async fn found(host: &str) -> io::Result<Vec<SocketAddr>> {
     let name = host.to_owned();
     let find = move || {

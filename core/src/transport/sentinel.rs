@@ -1,8 +1,8 @@
-//! Finds a master through sentinels, and connects to the server that a majority of them reports.
+//! Finds a master through sentinels, and connects to the server that their reports name.
 //!
-//! A single sentinel may be out of date: it may be frozen, or cut off from the others during a
-//! failover. So this module never follows a minority of the sentinels. `node/connection.rs` and
-//! `node/subscription.rs` call this module; their callers set the time limits.
+//! A single sentinel may be out of date: it may be frozen, or cut off from the others during a failover. So this module
+//! decides only after a majority of the sentinels has answered. `node/connection.rs` and `node/subscription.rs` call
+//! this module; their callers set the time limits.
 
 use crate::config::endpoint::Sentinels;
 use crate::config::server::{Server, ServerAddress};
@@ -18,15 +18,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time to wait for the remaining sentinels after a majority has answered without agreeing.
-// Longer in unit tests, which a loaded machine may delay.
+/// How long to wait for the other sentinels if a majority has answered, but does not report the same master.
+// Unit tests use a longer time, because a loaded machine may delay them.
 const STRAGGLERS: Duration = Duration::from_millis(if cfg!(test) { 1_000 } else { 100 });
 
-/// A connection to the master.
+/// A connection to the master that the sentinels report.
 pub(crate) struct Master<R: Receive> {
     pub(crate) connection: Connection<R>,
     pub(crate) server: Arc<Server>,
-    /// The time for which a majority of the sentinels has reported this master; zero if unknown.
+    /// How long a majority of the sentinels has reported this master; zero if that time is unknown.
     pub(crate) age: Duration,
 }
 
@@ -34,33 +34,34 @@ pub(crate) struct Master<R: Receive> {
 #[derive(Clone, Debug, PartialEq)]
 struct Report {
     place: ServerAddress,
-    /// The configuration epoch: each failover raises it.
+    /// The configuration epoch: a number that each failover raises.
     epoch: u64,
     age: Duration,
 }
 
-/// The master elected from the sentinels' reports.
+/// The server that the sentinels' reports, taken together, name as the master.
 #[derive(Debug, PartialEq)]
 struct Elected {
     place: ServerAddress,
-    /// The time for which a majority of the sentinels has reported this master; zero if unknown.
+    /// How long a majority of the sentinels has reported this master; zero if that time is unknown.
     age: Duration,
     /// Whether a majority of the sentinels reports this master with the highest epoch.
     is_agreed: bool,
 }
 
-/// Returns the number of sentinels that must answer.
+/// Returns the number of sentinels that are a majority.
 fn majority(sentinels: usize) -> usize {
     sentinels / 2 + 1
 }
 
-/// Elects the master from the sentinels' reports. `reports` has one entry per sentinel, in the
-/// order of the URL. Returns `None` if no majority has answered: a minority may be out of date.
+/// Decides from the sentinels' reports which server is the master. `reports` has one entry for each sentinel, in the
+/// order of the URL; an entry is `None` if the sentinel has not answered. Returns `None` if no majority has answered,
+/// because a minority may be out of date.
 ///
 /// If a majority of the sentinels knows of a failover, every majority includes a sentinel that knows of this failover.
-/// So all reports except those with the highest epoch are ignored. In the remaining reports, the server that is named
-/// most often wins. In a tie, `current` wins if it is among the tied servers; otherwise, the server that is named first
-/// in `reports` wins.
+/// So this function ignores all reports except those with the highest epoch. Of the servers in these reports, it
+/// chooses the one that most reports name. In a tie, it chooses `current` if `current` is among the tied servers, and
+/// otherwise the server that is named first in `reports`.
 fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<Elected> {
     let majority = majority(reports.len());
     let received = || reports.iter().flatten();
@@ -76,7 +77,7 @@ fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<
         ages
     };
     let rank = |place: &ServerAddress| (ages(place).len(), current == Some(place));
-    // `max_by_key` returns the last of equal elements, hence `rev`.
+    // `max_by_key` returns the last of equal elements, but the first one must win a tie, hence `rev`.
     let reports: Vec<_> = latest().collect();
     let place =
         reports.into_iter().rev().map(|report| &report.place).max_by_key(|place| rank(place))?;
@@ -85,8 +86,8 @@ fn elect(reports: &[Option<Report>], current: Option<&ServerAddress>) -> Option<
 }
 
 impl Sentinels {
-    /// Connects to the server that the sentinels report. Fails if that server says that it is not a
-    /// master. Has no time limit.
+    /// Connects to the server that the sentinels report. Fails if that server reports that it is not a master. Has no
+    /// time limit.
     pub(crate) async fn open<R: Receive>(&self) -> Result<Master<R>, Failure> {
         let named = self.named(None).await.map_err(Failure::unreachable)?;
         self.connect_to(named).await
@@ -98,8 +99,8 @@ impl Sentinels {
         Some(named.place == *place)
     }
 
-    /// Queries all sentinels at the same time. Returns as soon as a majority agrees, or shortly after
-    /// a majority has answered without agreeing.
+    /// Queries all sentinels at the same time. Returns as soon as a majority reports the same master, or a little later
+    /// if a majority answers without agreeing.
     async fn named(&self, current: Option<&ServerAddress>) -> Result<Elected, String> {
         let count = self.sentinels.len();
         let query = async |number: usize| (number, self.query(&self.sentinels[number]).await);
@@ -162,7 +163,8 @@ impl Sentinels {
         };
         let known: HashMap<String, String> =
             master.and_then(|master| from_redis_value(master).ok()).unwrap_or_default();
-        // During a failover, the reply to SENTINEL master may be about another server than the address.
+        // During a failover, the reply to SENTINEL master may describe another server than the address names. Its times
+        // then do not apply.
         let is_this =
             known.get("ip") == Some(&host) && known.get("port") == Some(&port.to_string());
         let age = known.get("role-reported-time").filter(|_| is_this);

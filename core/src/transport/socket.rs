@@ -18,20 +18,20 @@ use tokio::net::tcp;
 #[cfg(unix)]
 use tokio::net::{UnixStream, unix};
 
-/// How long a connection may be silent before the kernel probes whether the peer's machine is still reachable, and
+/// How long a connection may be silent before the kernel probes whether the server's machine is still reachable. Also
 /// the interval between two probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// How long an attempt to connect may take before the next address of the host is tried too, as RFC 8305 recommends.
+/// If no address of a host has accepted a connection for this long, the next address is also tried, as RFC 8305
+/// recommends.
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
 pub(crate) type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 
-/// The writing side of a socket.
 pub(crate) enum WriteHalf {
     /// A socket that any thread may write to.
     Plain(Plain),
-    /// An encrypted socket. It can only be written to through `&mut`, so a single task owns it.
+    /// An encrypted socket. Writing to it requires `&mut`, so a single task owns it.
     Encrypted(Box<dyn AsyncWrite + Send + Unpin>),
 }
 
@@ -59,15 +59,15 @@ impl Plain {
     }
 }
 
-/// An open socket.
+/// An open socket, with separate sides for reading and writing.
 pub(crate) struct Socket {
     pub(crate) read: ReadHalf,
     pub(crate) write: WriteHalf,
-    /// Records whether the chosen address works; `None` if the host has only one address.
+    /// Records whether the address of this connection works; `None` if the host has only one address.
     pub(crate) attempt: Option<Attempt>,
 }
 
-/// Connects. Has no time limit, except for the TLS handshake.
+/// Opens a connection to a server. Has no time limit, except for the TLS handshake.
 pub(crate) async fn connect(server: &Server) -> io::Result<Socket> {
     match (&server.place, &server.tls) {
         (ServerAddress::Tcp { host, port }, None) => {
@@ -106,9 +106,9 @@ async fn tcp(host: &str, port: u16) -> io::Result<(TcpStream, Option<Attempt>)> 
     Ok((socket, attempt))
 }
 
-/// Connects to the address that accepts first. Tries the addresses in order. Tries the next address as soon as
-/// an attempt has failed, or when no address has accepted within [`NEXT_ADDRESS`]. Returns the last error if
-/// all addresses fail.
+/// Connects to the addresses in order, and returns the first connection that succeeds. Starts the next attempt as soon
+/// as an attempt has failed, or when no attempt has succeeded within [`NEXT_ADDRESS`]. Returns the last error if all
+/// attempts fail.
 async fn first_of(addresses: &[SocketAddr]) -> io::Result<(SocketAddr, TcpStream)> {
     let connect = |address: SocketAddr| async move { (address, TcpStream::connect(address).await) };
     let mut left = addresses.iter();
@@ -134,8 +134,8 @@ async fn first_of(addresses: &[SocketAddr]) -> io::Result<(SocketAddr, TcpStream
     }
 }
 
-/// A TLS stream that adds advice to its read errors. If the server rejects the client's certificate,
-/// the client may learn about the rejection only from a read error after the handshake.
+/// A TLS stream that adds advice to its read errors. If the server rejects the client's certificate, the client may
+/// learn this only from a read error after the handshake.
 struct Explained<S> {
     stream: S,
     host: String,

@@ -1,5 +1,5 @@
-//! The outcome of a request to one node: a reply or a failure. Converts outcomes to the types of the protocol and of
-//! errors. Called by all modules that send requests or handle their outcomes.
+//! The outcome of a request to one node: a reply or a failure. Converts outcomes to the types of the protocol and to
+//! the types of errors. Called by all modules that send requests or handle their outcomes.
 
 use crate::error::duration::HumanDuration;
 use crate::error::printable::printable;
@@ -10,11 +10,11 @@ use quorlock_protocol::{Answer, Vote};
 use std::fmt;
 use std::time::Duration;
 
-/// The detail of a failure contains this text if the server sent data that no Redis or Valkey server would send. A
-/// colon and more text may follow.
+/// The text that marks a failure whose cause is data that no Redis or Valkey server would send. The detail of such a
+/// failure contains this text; a colon and more text may follow.
 pub(crate) const NONSENSE: &str = "the answer makes no sense";
 
-/// Advice at the end of a failure's detail if the server cannot be reached and no URL contains its address.
+/// Advice at the end of a failure's detail if a server cannot be reached whose address no URL contains.
 pub(crate) const NAMED: &str = "; not the URL, but the cluster or the sentinels name this address: see that this client \
                                 can reach it, or let them announce another one (cluster-announce-ip, replica-announce-ip)";
 
@@ -49,14 +49,15 @@ impl Failure {
         Self { outcome: NodeOutcome::Disconnected, detail: NONSENSE.to_owned(), sent: true }
     }
 
-    /// Creates the failure of a request that a node did not run as part of a batch, and that was not sent again.
+    /// Creates the failure of a request that was part of a batch. The node did not run the request, and the client
+    /// could not send the request alone.
     pub(crate) fn not_done() -> Self {
         let detail = "the node did not run the request, and the client could not send it again";
         Self::new(NodeOutcome::Refused, detail, true)
     }
 
-    /// Creates the failure of a request on a connection that had been idle. That connection was replaced because no
-    /// answer arrived.
+    /// Creates the failure of a request on a connection that had been idle, and that was replaced because no answer
+    /// arrived.
     pub(crate) fn silent() -> Self {
         let detail = "its connection had been idle, and does not answer any more".to_owned();
         Self { outcome: NodeOutcome::Disconnected, detail, sent: true }
@@ -69,7 +70,8 @@ impl Failure {
         Self { outcome: NodeOutcome::Timeout, detail, sent }
     }
 
-    /// Returns advice if the failure is typical of a common mistake in setting up a node; else `None`.
+    /// Returns advice if the failure is typical of a common mistake in the configuration of a node, and `None`
+    /// otherwise.
     fn advice(&self) -> Option<&'static str> {
         let detail = &*self.detail;
         match self.outcome {
@@ -93,7 +95,7 @@ impl Failure {
         }
     }
 
-    /// Adds the address of the server to the detail. Used if the node's URL does not name that server.
+    /// Adds the address of the server to the detail. Used if the URL of the node does not contain this address.
     pub(crate) fn at(self, place: impl fmt::Display) -> Self {
         Self::new(self.outcome, &format!("{place}: {}", self.detail), self.sent)
     }
@@ -116,7 +118,7 @@ impl Failure {
         self.is_transport() && self.detail.contains(NONSENSE)
     }
 
-    /// Whether the connection ended before the answer arrived; `false` if the reason is [nonsense](Self::is_nonsense).
+    /// Whether the connection ended before the answer arrived, for a reason other than [nonsense](Self::is_nonsense).
     pub(crate) fn is_lost_connection(&self) -> bool {
         self.outcome == NodeOutcome::Disconnected && !self.is_nonsense()
     }
@@ -134,12 +136,13 @@ pub(crate) fn implies_new_memory(outcome: NodeOutcome) -> bool {
     matches!(outcome, Loading | Readonly | Masterdown)
 }
 
-/// Whether the node may still apply the request that has ended with `answered`.
+/// Whether the node may apply the request later, although `answered` is a failure: the request was sent, and then the
+/// connection failed or no answer arrived in time.
 pub(crate) fn may_be_applied_later(answered: &Answered) -> bool {
     answered.as_ref().is_err_and(|failure| failure.sent && failure.is_transport())
 }
 
-/// Returns the vote in an answer to ACQUIRE or TRANSFER.
+/// Returns the node's vote: the outcome of ACQUIRE or TRANSFER in the form that the protocol counts.
 pub(crate) fn vote(answered: &Answered) -> Vote {
     match answered {
         Ok(Reply::Uncounted(reply, _)) => reply.vote().uncounted(),
@@ -158,7 +161,8 @@ pub(crate) fn answer(answered: &Answered) -> Answer {
     }
 }
 
-/// Returns the part of an answer about many locks that concerns the lock at this position.
+/// Returns the outcome for one lock of a request that concerns many locks. `position` is the position of this lock in
+/// the request.
 pub(crate) fn about(answered: &Answered, position: usize) -> Answered {
     answered.as_ref().map(|reply| reply.about(position)).map_err(Clone::clone)
 }
@@ -168,7 +172,7 @@ pub(crate) fn is_counted(answered: &Answered) -> bool {
     !matches!(answered, Err(_) | Ok(Reply::Uncounted(..) | Reply::Own))
 }
 
-/// Returns the outcome as it appears in errors and counters.
+/// Returns the outcome in the form in which errors and counters show it.
 pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
     match answered {
         Ok(reply) => reply.outcome(),
@@ -176,7 +180,7 @@ pub(crate) fn outcome(answered: &Answered) -> NodeOutcome {
     }
 }
 
-/// Returns a node's report for an error. `answered` is `None` if the node has not answered yet.
+/// Returns what an error reports about a node. `answered` is `None` if the node has not answered yet.
 pub(crate) fn report(address: &str, answered: Option<&Answered>) -> NodeReport {
     let detail = match answered {
         Some(Ok(Reply::Held(Refusal { expires_in: Some(left), .. }))) => {

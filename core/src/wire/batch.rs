@@ -3,8 +3,8 @@
 //!
 //! A server runs the requests of a batch one after another, and no other command in between (`scripts/batch.lua`). So a
 //! batch does nothing that its requests would not do alone. Only their order may change: RELEASEs go first. This is
-//! safe, because requests with different tokens are concurrent, and a batch has each token at most once. So reordering
-//! a batch never moves an UNDO, which is a RELEASE, ahead of the ACQUIRE of its round.
+//! safe, because requests with different tokens are concurrent, and a batch has each token at most once. So an UNDO,
+//! which is a RELEASE, never moves ahead of the ACQUIRE of its own round.
 
 use crate::wire::commands::{By, counter_ttl, invoke};
 use crate::wire::keys::{KeyMode, Keys};
@@ -24,7 +24,8 @@ const MAX_REQUESTS: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Batchable {
     request: Arc<Request>,
-    /// The slot of the keys in a cluster, where all keys of a command must share one slot; `None` elsewhere.
+    /// The slot of the keys, because all keys of a command must be in one slot of a Redis Cluster; `None` outside a
+    /// cluster.
     slot: Option<u16>,
 }
 
@@ -60,8 +61,8 @@ impl Batchable {
         &self.subject().keys[0]
     }
 
-    /// Whether this is the reply of a batch to an ACQUIRE whose waiter must now join the queue. A batch does not change
-    /// queues, so the request must be sent alone.
+    /// Whether `reply`, the reply of a batch to this request, refuses an ACQUIRE whose waiter must now join the queue.
+    /// A batch does not change queues, so the caller must send the request again, alone.
     pub(crate) fn has_to_queue(&self, reply: &Value) -> bool {
         matches!(&*self.request, Request::Acquire { ticket: Some(_), .. })
             && matches!(reply, Value::Array(_))
@@ -78,12 +79,12 @@ impl Batchable {
 
 /// Requests that go to a server as one command, each with the recipient of its reply. Never empty.
 pub(crate) struct Batch<R> {
-    /// In the order in which the server runs them.
+    /// The requests, in the order in which the server runs them.
     items: Vec<(Batchable, R)>,
 }
 
 impl<R> Batch<R> {
-    /// Divides requests into batches. Each batch has consecutive requests, with its RELEASEs first.
+    /// Divides requests into batches of consecutive requests, and moves the RELEASEs of each batch to its front.
     pub(crate) fn plan(waiting: Vec<(Batchable, R)>) -> Vec<Self> {
         let mut batches: Vec<Self> = Vec::new();
         for item in waiting {
@@ -98,7 +99,8 @@ impl<R> Batch<R> {
         batches
     }
 
-    /// Whether a request may join this batch. All ACQUIREs of a batch have the same ttl.
+    /// Whether a request can be added to this batch. A batch has one ttl argument, so all its ACQUIREs must have the
+    /// same ttl.
     fn admits(&self, request: &Batchable) -> bool {
         let fits = |(other, _): &(Batchable, R)| {
             let has_other_ttl = match (other.acquire(), request.acquire()) {
@@ -110,7 +112,7 @@ impl<R> Batch<R> {
         self.items.len() < MAX_REQUESTS && self.items.iter().all(fits)
     }
 
-    /// The command for the requests. A single request gets its usual command.
+    /// The command that runs the requests. A single request gets the command that it would get without a batch.
     pub(crate) fn command(&self, by: By) -> Cmd {
         if let [(single, _)] = &*self.items {
             return single.request.command(by);
@@ -131,14 +133,14 @@ impl<R> Batch<R> {
         cmd
     }
 
-    /// Returns the requests with their recipients, in the order in which the server runs the requests.
+    /// Returns the requests in the order in which the server runs them, each with the recipient of its reply.
     pub(crate) fn into_items(self) -> Vec<(Batchable, R)> {
         self.items
     }
 }
 
-/// Returns the command that loads the batch script into a server's cache of scripts. The command changes no key. It has
-/// a key of `request`, because some servers refuse scripts without keys.
+/// Returns the command that loads the batch script into a server's cache of scripts. The command changes no key. It
+/// names a key of `request`, because some servers refuse scripts without keys.
 pub(crate) fn load(request: &Request) -> Cmd {
     let key = request.first_key().map(|keys| Cow::Borrowed(&*keys.lock));
     invoke(&BATCH, By::Source, key.as_slice()).arg(0).arg(0).arg(0).to_owned()

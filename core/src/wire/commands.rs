@@ -15,8 +15,8 @@ use redis::Cmd;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// For ACQUIRE and RELEASE of one lock: the largest number of arguments without the keys, and the largest total size of
-/// these arguments in bytes. Each command reserves this much room; larger commands allocate again.
+/// The number of arguments and the number of bytes for which each command reserves memory. These are the largest values
+/// for an ACQUIRE or RELEASE of one lock, without the keys. A command with larger arguments allocates again.
 const MAX_ARGUMENTS: usize = 8;
 const ARGUMENT_BYTES: usize = 160 + MAX_TOKEN;
 
@@ -27,9 +27,9 @@ const PAGE: usize = 500;
 /// How a command refers to its script.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
-    /// EVALSHA: short, but fails if the server has not loaded the script.
+    /// EVALSHA: sends only the hash of the script, but fails if the server has not loaded the script.
     Hash,
-    /// EVAL: with the whole source.
+    /// EVAL: sends the whole source of the script.
     Source,
 }
 
@@ -51,7 +51,7 @@ impl Request {
         cmd
     }
 
-    /// The script of this request; `None` if the command EXISTS or PUBLISH is enough.
+    /// The script of this request; `None` if the request needs no script, but only the command EXISTS or PUBLISH.
     fn script(&self) -> Option<&'static Script> {
         Some(match self {
             Self::Acquire { subject, .. } => {
@@ -60,8 +60,9 @@ impl Request {
             Self::Release { subject, .. } => {
                 by_mode(subject, [&RELEASE, &SHARED_RELEASE, &PERMITS_RELEASE])
             }
-            // The renewer never mixes permits with locks in one request. If one of the locks is shared, the script for
-            // shared locks extends all of them, including exclusive locks.
+            // The renewer never puts permits and locks into one request, so the first lease decides whether the request
+            // is for permits. If one of the locks is shared, the script for shared locks extends all of them, including
+            // exclusive locks.
             Self::Extend(leases) => {
                 let reads = leases.iter().find(|(subject, _)| subject.is_shared());
                 let (subject, _) = reads.or(leases.first())?;
@@ -205,7 +206,7 @@ fn pattern(prefix: &str) -> String {
     pattern + "*"
 }
 
-/// Returns the one argument that contains all values about the queue; `scripts/queue.lua` describes them.
+/// Returns one argument with all values about the queue: see `scripts/queue.lua`.
 fn queue_argument(subject: &Subject, ticket: Option<Ticket>, turns: Turns) -> String {
     let (call, memory) = (microseconds(turns.call), milliseconds(turns.memory));
     let Some(waiter) = &subject.waiter else { return format!("{call} {memory}") };

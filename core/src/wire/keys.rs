@@ -1,5 +1,5 @@
-//! The keys of a resource on the nodes, and their slots in a Redis Cluster. Pure functions. `client` uses this module
-//! to check the names of resources. `client`, `lock` and `doctor` create keys.
+//! The keys of a resource on the nodes, and their slots in a Redis Cluster. `client` uses this module to check the
+//! names of resources. `client`, `lock` and `doctor` create keys.
 
 use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
@@ -11,16 +11,16 @@ use quorlock_protocol::node::readers;
 pub(crate) const SLOTS: u16 = 16384;
 static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The endings of fence keys, of queue keys, of the keys of readers, and of the indexes of semaphores.
+/// The endings of fence keys, of queue keys, of the keys that contain readers, and of the indexes of semaphores.
 pub(crate) const FENCE: &str = ":fence";
 const QUEUE: &str = ":queue";
 const SHARED: &str = ":shared";
 const PERMITS: &str = ":permits";
-/// The ending of the lock key of a permit, without the number of the slot.
+/// The lock key of a permit has this text before the number of its slot.
 const PERMIT: &str = ":permit:";
 
-/// The keys of one resource: the lock key, its fence counter, its queue of waiters, and the set of its
-/// readers. Also the mode in which the resource is to be locked.
+/// The keys of one resource, and the mode in which a request locks the resource. The keys are the lock key, the fence
+/// key and the queue key, and those that the mode contains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keys {
     pub(crate) lock: String,
@@ -29,7 +29,7 @@ pub(crate) struct Keys {
     pub(crate) mode: KeyMode,
 }
 
-/// The mode of a lock. An exclusive lock never uses the key of the readers.
+/// The mode in which a resource is locked, and the keys that only this mode uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum KeyMode {
     Exclusive,
@@ -41,8 +41,8 @@ pub(crate) enum KeyMode {
     Upgraded {
         readers: String,
     },
-    /// One permit of a semaphore. Each permit is exclusive. The index shows which slots are free. All slots share one
-    /// queue.
+    /// One permit of a semaphore, which has one holder. `index` is the key of the semaphore's index, which shows the
+    /// free slots. All slots share one queue.
     Permit {
         index: String,
         slot: u32,
@@ -51,13 +51,13 @@ pub(crate) enum KeyMode {
     },
 }
 
-/// The parts of [`Keys`] that describe a permit.
+/// What [`Keys`] say about a permit.
 #[derive(Clone, Copy)]
 pub(crate) struct Permit<'a> {
     pub(crate) index: &'a String,
     pub(crate) slot: u32,
     pub(crate) limit: u32,
-    /// The beginning of the lock keys of all permits of the semaphore.
+    /// The lock key of a permit without the number of its slot: the same for all permits of the semaphore.
     pub(crate) base: &'a str,
 }
 
@@ -73,11 +73,11 @@ impl KeyMode {
 
 impl Keys {
     /// The keys of `resource`. The fence and queue keys keep the hash tag of the lock key; if the lock key has no hash
-    /// tag, the whole lock key becomes their hash tag. So all keys have the same slot in a Redis Cluster; for the
-    /// exception, see [`Keys::share_a_slot`].
+    /// tag, the whole lock key becomes their hash tag. So all keys are in one slot of a Redis Cluster, with the
+    /// exception that [`Keys::share_a_slot`] describes.
     ///
-    /// No two resources share a key. Since `{x}:fence` is the fence key of the resource `x`, the fence key
-    /// of the resource `{x}` is `{x}:fence:fence`. A [reserved](is_reserved) name cannot be a resource.
+    /// No two resources share a key. Since `{x}:fence` is the fence key of the resource `x`, the fence key of the
+    /// resource `{x}` is `{x}:fence:fence`. For the same reason, a resource cannot have a [reserved](is_reserved) name.
     pub(crate) fn new(prefix: &str, resource: &str) -> Self {
         let lock = format!("{prefix}{resource}");
         let fence = companion(&lock, FENCE);
@@ -105,8 +105,8 @@ impl Keys {
         Self { lock, fence, queue, mode: KeyMode::Permit { index: semaphore.lock, slot, limit } }
     }
 
-    /// Returns what the permits of the semaphore `resource` have in common: the index (in `lock`), the queue (in
-    /// `queue`), and the beginning of their lock keys (in `fence`).
+    /// Returns what the permits of the semaphore `resource` have in common. The fields have other meanings here: `lock`
+    /// is the key of the index, `queue` is the key of the queue, and `fence` is the beginning of the lock keys.
     pub(crate) fn semaphore(prefix: &str, resource: &str) -> Self {
         let key = format!("{prefix}{resource}");
         let lock = companion(&key, PERMITS);
@@ -119,7 +119,7 @@ impl Keys {
         matches!(self.mode, KeyMode::Shared { .. })
     }
 
-    /// Returns the parts of the keys that describe a permit; `None` for a lock.
+    /// Returns what the keys say about a permit; `None` for a lock.
     pub(crate) fn as_permit(&self) -> Option<Permit<'_>> {
         let KeyMode::Permit { index, slot, limit } = &self.mode else { return None };
         let digits = self.lock.bytes().rev().take_while(u8::is_ascii_digit).count();
@@ -131,12 +131,14 @@ impl Keys {
         })
     }
 
-    /// The key of the readers if the resource is locked in shared mode; else the lock key.
+    /// In shared mode, the key of the readers. In the other modes, the lock key, so that a script can tell the modes
+    /// apart.
     pub(crate) fn readers(&self) -> &String {
         if let KeyMode::Shared { readers } = &self.mode { readers } else { &self.lock }
     }
 
-    /// The key of the readers if the resource is locked in shared mode or by an upgrade; else the lock key.
+    /// In shared mode and for an upgrade, the key of the readers. In the other modes, the lock key, so that a script
+    /// can tell the modes apart.
     pub(crate) fn former_readers(&self) -> &String {
         if let KeyMode::Upgraded { readers } = &self.mode { readers } else { self.readers() }
     }
@@ -152,13 +154,12 @@ impl Keys {
         [&self.fence, &self.queue].iter().all(|key| slot(key) == self.slot())
     }
 
-    /// The slot of the keys in a Redis Cluster.
     pub(crate) fn slot(&self) -> u16 {
         slot(&self.lock)
     }
 }
 
-/// Returns the key that belongs to a lock key and ends in `what`.
+/// Returns the key with the ending `what` that belongs to a lock key.
 fn companion(lock: &str, what: &str) -> String {
     match tag(lock) {
         Some(_) if lock.starts_with('{') && lock.ends_with('}') => format!("{lock}{what}{what}"),
@@ -177,7 +178,7 @@ pub(crate) fn is_reserved(lock: &str) -> bool {
     base.is_some_and(|base| tag(base).is_some() || (base.starts_with('{') && base.ends_with('}')))
 }
 
-/// The hash tag of a key: the text within its first pair of braces, if not empty.
+/// The hash tag of a key: the text within its first pair of braces. `None` if there is no such text, or if it is empty.
 pub(crate) fn tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     rest.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())

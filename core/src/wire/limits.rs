@@ -11,18 +11,18 @@ use redis::{Arg, Cmd};
 pub(crate) struct Limit {
     /// The number of bytes, including all lengths and line ends.
     pub(crate) bytes: u32,
-    /// The number of values. This number has its own limit, because a value of a few bytes takes much more memory after
-    /// it is parsed.
+    /// The number of values. It has its own limit, because a value of a few bytes takes much more memory after it is
+    /// parsed.
     pub(crate) values: u32,
 }
 
 const KIB: u32 = 1024;
 const MIB: u32 = 1024 * KIB;
 
-/// For replies without a limit of their own: votes, and most replies of a handshake. The largest such reply
-/// is a refusal of permits, which may name [`MAX_PERMITS`](crate::MAX_PERMITS) slots.
+/// For replies without a limit of their own, such as votes and most replies of a handshake. The largest such reply is a
+/// refusal of permits, which may name [`MAX_PERMITS`](crate::MAX_PERMITS) slots.
 pub(crate) const USUAL: Limit = Limit { bytes: 16 * KIB, values: 2 * KIB };
-/// For the reply to a batch. Each of its requests may be refused with the name of the holder.
+/// For the reply to a batch. Each request of the batch may be refused with the name of the holder.
 pub(crate) const BATCH: Limit = Limit { bytes: 64 * KIB, values: 2 * KIB };
 /// For the replies to INFO, HELLO, ROLE and CONFIG GET, and the replies of sentinels. Proxies answer INFO
 /// with more than the requested section.
@@ -33,19 +33,19 @@ pub(crate) const INSPECTION: Limit = Limit { bytes: 8 * MIB, values: 64 * KIB };
 pub(crate) const PAGE: Limit = Limit { bytes: 16 * MIB, values: 16 * KIB };
 /// For the reply to CLUSTER SLOTS.
 pub(crate) const SLOT_MAP: Limit = Limit { bytes: 8 * MIB, values: 512 * KIB };
-/// For a message on a channel. A message names a lock, or contains a lease of one resource as text. In that text, each
-/// byte of the lease takes two digits.
+/// For a message on a channel. A message names a lock, or contains a lease of one resource as text. The text needs two
+/// digits for each byte of the lease.
 pub(crate) const MESSAGE: Limit = Limit { bytes: 128 * KIB, values: 8 };
 /// The largest length of a single line, such as an error, in bytes.
 pub(crate) const LINE: usize = 4 * 1024;
-/// The largest depth of nested values. Of the replies that quorlock parses, the reply to CLUSTER SLOTS is
-/// nested most deeply.
+/// The largest depth of nested values. The reply to CLUSTER SLOTS has the deepest nesting of all replies that quorlock
+/// parses.
 pub(crate) const DEPTH: usize = 8;
 
 /// The largest number of characters of a server's text that errors and reports show.
 pub(crate) const SHOWN_TEXT: usize = 300;
-/// The largest number of masters of a cluster. Each master gets a connection. Redis Cluster is designed for
-/// up to a thousand masters.
+/// The largest number of masters of a cluster, each of which gets a connection. Redis Cluster is designed for up to a
+/// thousand masters.
 pub(crate) const MASTERS: usize = 1_000;
 /// The largest number of messages that may be pending for one waiter or for one candidate of an election. Further
 /// messages are dropped. This is safe, because messages only make waiters and candidates try sooner.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Request {
-    /// Parses the server's reply to [`Request::command`]; `None` if it is not a valid reply.
+    /// Parses the server's reply to [`Request::command`]; `None` if the value is not a valid reply.
     pub(crate) fn understand(&self, value: &Value) -> Option<Reply> {
         match (self, value) {
             (Self::Acquire { proposal, .. }, Value::Int(clock)) => {
@@ -83,8 +83,8 @@ impl Request {
                 | Self::Publish { .. },
                 _,
             ) => None,
-            // A RELEASE with a ticket always succeeds: it puts the waiter into the queue even if the token held
-            // nothing.
+            // A RELEASE with a ticket always succeeds, because it puts the waiter into the queue even if no lock key
+            // had the token.
             (Self::Release { ticket: Some(_), .. }, Value::Int(0)) => Some(Reply::Yes),
             (Self::Exists(keys), Value::Int(count @ 2..)) => {
                 usize::try_from(*count).is_ok_and(|count| count <= keys.len()).then_some(Reply::Yes)
@@ -96,13 +96,13 @@ impl Request {
     }
 }
 
-/// Parses the value of a lock key; `None` if it is not text.
+/// Parses the value of a lock key; `None` if the value is not UTF-8.
 fn stored_token(value: &[u8]) -> Option<Token> {
     std::str::from_utf8(value).ok().map(Token::from)
 }
 
 /// Parses a value that a script has cut to at most [`MAX_TOKEN`] + 1 bytes. The outer option is `None` if the value is
-/// longer than that; the inner option is `None` if the value is not text.
+/// longer than that; the inner option is `None` if the value is not UTF-8.
 fn cut_token(value: &[u8]) -> Option<Option<Token>> {
     (value.len() <= MAX_TOKEN + 1).then(|| stored_token(value))
 }
@@ -139,9 +139,8 @@ fn slot(value: &Value) -> Option<u32> {
     }
 }
 
-/// Parses the part of a refusal that describes the permits of a semaphore. For a lock, this part must be
-/// missing. The free slots may include slots beyond the client's limit, if other clients have a larger
-/// limit.
+/// Parses the part of a refusal that describes the permits of a semaphore. Returns `None` if a refusal of a lock has
+/// such a part. The free slots may include slots beyond this client's limit, if other clients use a larger limit.
 fn free_permits(parts: &[Value], is_permit: bool) -> Option<FreePermits> {
     match parts {
         [] if !is_permit => Some(FreePermits::default()),
@@ -149,8 +148,7 @@ fn free_permits(parts: &[Value], is_permit: bool) -> Option<FreePermits> {
             if is_permit && free.len() <= MAX_PERMITS as usize =>
         {
             let slots = free.iter().map(slot).collect::<Option<_>>()?;
-            // Another program may have written the index, so `known` may exceed the largest number of
-            // permits.
+            // Another program may have changed the index, so `known` may exceed the largest number of permits.
             Some(FreePermits { slots, known: u32::try_from(*known).ok()? })
         }
         _ => None,
@@ -214,7 +212,7 @@ fn stored_lock(parts: &[Value]) -> Option<StoredLock> {
     Some(StoredLock {
         holder,
         expires_in: remaining(*left, -2)?,
-        // Another program may have written the counter, so the number may not be a fence.
+        // Another program may have changed the counter, so its value may not be a valid fence.
         fence: stamp(*fence),
         waiters: unless_unknown(*waiters)?,
         readers: readers.chunks(2).map(reader).collect::<Option<_>>()?,
@@ -237,7 +235,7 @@ fn stored_permits(parts: &[Value]) -> Option<StoredPermits> {
         _ => None,
     };
     let held: Vec<_> = held.chunks(4).map(permit).collect::<Option<_>>()?;
-    // Each slot must be larger than the slot before it, so that no slot counts twice.
+    // Each slot must be larger than the slot before it; otherwise, one slot could count twice.
     held.is_sorted_by(|one, other| one.slot < other.slot).then_some(())?;
     Some(StoredPermits {
         waiters: unless_unknown(*waiters)?,

@@ -17,7 +17,8 @@ pub(crate) enum Reply {
     Held(Refusal),
     /// To TRANSFER: the lock was refused, because a key is missing or holds a token other than the giver's.
     NotTransferred(Elsewhere),
-    /// To ACQUIRE and TRANSFER: a key already holds the token of this same request, so another node is the same server.
+    /// To ACQUIRE and TRANSFER: a key already holds the token of this same request. So the request has already reached
+    /// this server through another node of the list.
     Own,
     /// To EXTEND: for each lock, whether it was extended.
     Each(Vec<bool>),
@@ -27,16 +28,16 @@ pub(crate) enum Reply {
     Seen(StoredLock),
     /// To INSPECT, for a semaphore: what the node stores about the semaphore.
     SeenPermits(StoredPermits),
-    /// To LIST: lock keys, and the cursor of the next page; zero if this page is the last.
+    /// To LIST: lock keys, and the cursor of the next page. The cursor is zero if this page is the last one.
     Page { cursor: u64, keys: Vec<String> },
-    /// To PUBLISH: the number of listeners that the message was sent to.
+    /// To PUBLISH: the number of subscribers to which the server sent the message.
     Published(u64),
-    /// To all other requests: yes, or done.
+    /// To all other requests: the request succeeded, or the condition that it checks holds.
     Yes,
-    /// To all other requests: no, or not done.
+    /// To all other requests: the request did not succeed, or the condition that it checks does not hold.
     No,
-    /// The reply of a guarded node to a request that asks for its vote. The node's votes count only from the [`Moment`]
-    /// on.
+    /// The reply of a guarded node to a request whose answer counts as a vote
+    /// ([`Request::is_vote`](super::request::Request::is_vote)). The node's votes do not count before the [`Moment`].
     Uncounted(Box<Reply>, Moment),
 }
 
@@ -47,11 +48,11 @@ pub(crate) struct Refusal {
     pub(crate) expires_in: Option<Duration>,
     /// The node's time in microseconds since the Unix epoch.
     pub(crate) clock: u64,
-    /// The number of waiters ahead in the queue; `None` if the requesting waiter is not in it.
+    /// The number of waiters before this client's waiter in the queue; `None` if this waiter is not in the queue.
     pub(crate) rank: Option<u64>,
     /// The name of the holder whose key expires last; `None` if no key exists, or if the token of that key has no name.
     pub(crate) holder: Option<Arc<str>>,
-    /// If permits were refused: which slots are free. Empty for a lock.
+    /// The slots that are free, if permits were refused. Empty for a lock.
     pub(crate) permits: FreePermits,
 }
 
@@ -60,26 +61,25 @@ pub(crate) struct Refusal {
 pub(crate) struct FreePermits {
     /// Slots that this client may try; empty if too few slots are free.
     pub(crate) slots: Vec<u32>,
-    /// The number of slots in the node's index, free or held.
+    /// The number of slots in the node's index, whether free or held.
     pub(crate) known: u32,
 }
 
-/// The stored state of a semaphore on one node.
+/// What one node stores about a semaphore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredPermits {
-    /// The number of waiters in the queue; `None` if it cannot be read.
+    /// The number of waiters in the queue; `None` if the queue cannot be read.
     pub(crate) waiters: Option<u64>,
-    /// The number of slots in the node's index, free or held.
+    /// The number of slots in the node's index, whether free or held.
     pub(crate) known: u32,
     pub(crate) held: Vec<HeldPermit>,
 }
 
-/// A permit that is held on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldPermit {
     pub(crate) slot: u32,
     pub(crate) holder: Holder,
-    /// The time until the key expires; `None` if it never does.
+    /// The time until the key expires; `None` if the key never expires.
     pub(crate) expires_in: Option<Duration>,
     /// The last fence of the slot; `None` if the node has forgotten the fence.
     pub(crate) fence: Option<u64>,
@@ -88,8 +88,7 @@ pub(crate) struct HeldPermit {
 /// Why a node refused TRANSFER.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
-    /// The value of a lock key in place of the giver's token; `Nobody` if a lock key or the share to upgrade is
-    /// missing.
+    /// What a lock key holds instead of the giver's token; `Nobody` if a lock key or the share to upgrade is missing.
     pub(crate) holder: Holder,
     /// The time until the key with the other token expires; `None` if this key never expires, or if `holder` is
     /// `Nobody`.
@@ -98,22 +97,22 @@ pub(crate) struct Elsewhere {
     pub(crate) clock: u64,
 }
 
-/// The stored state of a resource on one node.
+/// What one node stores about a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredLock {
     pub(crate) holder: Holder,
-    /// The time until the key expires; `None` if it never does, or if there is no key.
+    /// The time until the key expires; `None` if the key never expires, or if there is no key.
     pub(crate) expires_in: Option<Duration>,
     /// The last fence that was granted; `None` if the node has forgotten the fence.
     pub(crate) fence: Option<u64>,
-    /// The number of waiters in the queue; `None` if it cannot be read.
+    /// The number of waiters in the queue; `None` if the queue cannot be read.
     pub(crate) waiters: Option<u64>,
     /// The readers, each with the time until its share expires.
     pub(crate) readers: Vec<(Token, Duration)>,
 }
 
 impl StoredLock {
-    /// How long this token still holds the resource, in either mode; `None` if the token does not hold it, or
+    /// How long this token still holds the resource, in either mode; `None` if the token does not hold the resource, or
     /// if the key never expires.
     pub(crate) fn left(&self, token: &Token) -> Option<Duration> {
         let share = self.readers.iter().find(|(reader, _)| reader == token).map(|(_, left)| *left);
@@ -138,8 +137,8 @@ impl Reply {
             Self::Granted { fence, .. } => Vote::Granted { fence },
             Self::Held(Refusal { expires_in, .. }) => Vote::Held { expires_in },
             Self::NotTransferred(_) => Vote::Held { expires_in: None },
-            // Another node is the same server: through that node, the round's request has already set the key. If the
-            // round is undone, the UNDO to that node deletes the key, so this node needs no UNDO.
+            // Another node is the same server, and the round's request has already set the key there through that node.
+            // If the round is undone, the UNDO to that node deletes the key, so this node needs no UNDO.
             Self::Own => Vote::Refused,
             Self::Each(_)
             | Self::Healed(_)
@@ -162,7 +161,7 @@ impl Reply {
         }
     }
 
-    /// Returns the part of a reply about many locks that concerns the lock at this position.
+    /// Returns the reply for one lock, taken from a reply about many locks. `position` is the position of this lock.
     pub(crate) fn about(&self, position: usize) -> Self {
         match self {
             Self::Each(all) if all.get(position) == Some(&true) => Self::Yes,
@@ -177,7 +176,7 @@ impl Reply {
         }
     }
 
-    /// Returns the outcome as it appears in errors and counters.
+    /// Returns the outcome in the form in which errors and counters show it.
     pub(crate) fn outcome(&self) -> NodeOutcome {
         match self {
             Self::Granted { .. } => NodeOutcome::Granted,

@@ -1,5 +1,5 @@
-//! The requests to a node. `commands.rs` turns them into commands for a server; `memory/entries.rs` answers
-//! them on an in-memory node. `lock`, `client` and `node` create requests.
+//! The requests to a node. `commands.rs` converts requests to commands for a server; `memory/entries.rs` answers
+//! requests on an in-memory node. `lock`, `client` and `node` create requests.
 
 use crate::runtime::clock;
 use crate::wire::keys::{KeyMode, Keys, Permit};
@@ -16,15 +16,15 @@ pub(crate) struct Subject {
     pub(crate) token: Token,
     /// The name of this round's waiter in the nodes' queues; `None` if the round does not queue.
     pub(crate) waiter: Option<Arc<str>>,
-    /// How long the keys stay after the lease is released; set only if the release keeps the keys. After this field is
+    /// How long the nodes keep the keys after the release; not set if the release deletes the keys. Once this field is
     /// set, no RELEASE or UNDO of this token deletes a key before the [`Keep`] has ended.
     pub(crate) keep: OnceLock<Keep>,
     /// The lease that this token takes over, if any.
     pub(crate) giver: Option<Given>,
 }
 
-/// Compares only the tokens. Two different subjects have the same token only if they belong to the same lease: one from
-/// before a downgrade, and one from after the downgrade.
+/// Compares only the tokens. Two different subjects have the same token only if they belong to the same lease: one for
+/// the time before a downgrade, and one for the time after it.
 impl PartialEq for Subject {
     fn eq(&self, other: &Self) -> bool {
         self.token == other.token
@@ -36,7 +36,7 @@ impl Subject {
         Self { keys, token, waiter, keep: OnceLock::new(), giver: None }
     }
 
-    /// Returns the subject of the same round for the same resources, in shared mode.
+    /// Returns the subject of the same lease after a downgrade: the same token and resources, in shared mode.
     pub(crate) fn downgraded(&self) -> Self {
         let keys = self.keys.iter().map(|keys| keys.clone().shared()).collect();
         let token = self.token.clone();
@@ -44,17 +44,16 @@ impl Subject {
         Self { giver: self.giver.clone(), ..Self::new(keys, token, waiter) }
     }
 
-    /// Whether any of the resources is in shared mode.
     pub(crate) fn is_shared(&self) -> bool {
         self.keys.iter().any(Keys::is_shared)
     }
 
-    /// The first permit if the subject is permits of a semaphore; `None` if the subject is locks.
+    /// The first permit, for the subject of a semaphore; `None` for the subject of a lock.
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
         self.keys.first().and_then(Keys::as_permit)
     }
 
-    /// Returns the slots of the permits in ascending order; no slots if the subject is locks.
+    /// Returns the slots of the permits in ascending order; empty for the subject of a lock.
     pub(crate) fn slots(&self) -> Vec<u32> {
         let mut slots: Vec<_> =
             self.keys.iter().filter_map(Keys::as_permit).map(|permit| permit.slot).collect();
@@ -62,7 +61,6 @@ impl Subject {
         slots
     }
 
-    /// Whether this is the subject of an upgrade.
     pub(crate) fn is_upgraded(&self) -> bool {
         self.keys.iter().any(|keys| matches!(keys.mode, KeyMode::Upgraded { .. }))
     }
@@ -93,8 +91,8 @@ pub(crate) struct Given {
     pub(crate) token: Arc<Token>,
     /// When the time to adopt the lease ends, by the nodes' clocks, in microseconds since the Unix epoch.
     pub(crate) until: u64,
-    /// The full length of the time to adopt the lease, from the detach on. [`Given::left`] never returns more, whatever
-    /// a node's clock shows.
+    /// The full time to adopt the lease, counted from the detach. [`Given::left`] never returns more than this, even if
+    /// a node's clock is wrong.
     pub(crate) within: Duration,
 }
 
@@ -110,11 +108,9 @@ impl Given {
 /// the waiter's arrival by the nodes' clocks, in microseconds since the Unix epoch.
 pub(crate) type Ticket = u64;
 
-/// A request to one node.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// Take the lock with a new token. If the lock is refused and there is a ticket, join the
-    /// queue.
+    /// Take the lock with a new token. If the node refuses the lock and there is a ticket, join the queue.
     Acquire {
         subject: Arc<Subject>,
         ttl: Duration,
@@ -141,8 +137,8 @@ pub(crate) enum Request {
     /// waiter stays in the queue; otherwise, the waiter leaves the queue. With `keep`, the node keeps the token for
     /// this long instead of deleting it, and does not notify the next waiter.
     Release { subject: Arc<Subject>, ticket: Option<Ticket>, turns: Turns, keep: Option<Duration> },
-    /// Report whether an existing lock prevents locking at least one of these resources in the mode that the keys of
-    /// the resource name.
+    /// Report whether another lock prevents locking at least one of these resources, each in the mode that its keys
+    /// name.
     Exists(Arc<[Keys]>),
     /// Report everything that is stored about one resource.
     Inspect(Arc<[Keys]>),
@@ -154,17 +150,18 @@ pub(crate) enum Request {
     List { prefix: Arc<str>, cursor: u64 },
     /// Delete the fence counter of one resource, if the resource is not held and has no waiters.
     Forget(Arc<[Keys]>),
-    /// Send a message about a resource to all current listeners of the channel.
+    /// Send a message about a resource to all current subscribers of the channel.
     Publish { keys: Arc<[Keys]>, channel: Arc<str>, message: Arc<str> },
 }
 
 impl Request {
-    /// Creates a RELEASE or UNDO for a round without a waiter, or whose waiter has stopped waiting.
+    /// Creates a RELEASE or UNDO for a round that has no waiter, or whose waiter leaves the queue.
     pub(crate) fn release(subject: &Arc<Subject>, turns: Turns) -> Self {
         Self::release_queued(subject, None, turns)
     }
 
-    /// Creates a RELEASE or UNDO for a round. If there is a ticket, the round's waiter stays in the queue.
+    /// Creates a RELEASE or UNDO for a round. If there is a ticket, the round's waiter stays in the queue; otherwise,
+    /// it leaves the queue.
     pub(crate) fn release_queued(
         subject: &Arc<Subject>,
         ticket: Option<Ticket>,
@@ -186,7 +183,8 @@ impl Request {
         Self::release_queued(subject, None, turns)
     }
 
-    /// How long the nodes keep the keys after this RELEASE; `None` if it deletes the keys, and for other requests.
+    /// How long the nodes keep the keys after this RELEASE; `None` for a RELEASE that deletes the keys, and for other
+    /// requests.
     pub(crate) fn keep(&self) -> Option<Duration> {
         if let Self::Release { keep, .. } = self { *keep } else { None }
     }
@@ -205,13 +203,13 @@ impl Request {
         }
     }
 
-    /// Whether the request may be sent again if the answer was lost. If so, applying the request twice has the same
-    /// effect as applying it once. Returns `false` for:
+    /// Whether the client may send the request again if the answer was lost. If so, applying the request twice has the
+    /// same effect as applying it once. Returns `false` for:
     ///
     /// - ACQUIRE and TRANSFER: a node must not apply the same request twice (see `Round::could_win_again`).
     /// - HEAL: more HEAL requests follow anyway.
     /// - FORGET: the second FORGET could delete a newer counter.
-    /// - PUBLISH: listeners must not receive the same message twice.
+    /// - PUBLISH: subscribers must not receive the same message twice.
     /// - RELEASE with a ticket: the waiter may have left the queue meanwhile.
     pub(crate) fn may_be_repeated(&self) -> bool {
         match self {
@@ -233,8 +231,8 @@ impl Request {
         }
     }
 
-    /// Returns the request to send when this request is repeated later. A repeated RELEASE has no ticket, because the
-    /// waiter may have left the queue meanwhile. The repeated RELEASE keeps the keys only for the time that is left.
+    /// Returns the request to send in place of this request when it is repeated later. A repeated RELEASE has no
+    /// ticket, because the waiter may have left the queue meanwhile. It keeps the keys only for the time that is left.
     pub(crate) fn again(self: &Arc<Self>) -> Arc<Self> {
         match &**self {
             Self::Release { subject, turns, .. } => Arc::new(Self::release(subject, *turns)),
@@ -242,8 +240,8 @@ impl Request {
         }
     }
 
-    /// The slot of the request's keys in a Redis Cluster, where all keys of a request share one slot. LIST is sent to
-    /// each master, so it needs no slot.
+    /// The slot of the request's keys in a Redis Cluster, where all keys of a request share one slot. Zero for LIST,
+    /// which names no keys and is sent to each master.
     pub(crate) fn slot(&self) -> u16 {
         self.first_key().map_or(0, Keys::slot)
     }
@@ -268,8 +266,8 @@ impl Request {
         }
     }
 
-    /// Whether the answer relies on what the node remembers. If so, the answer of a guarded node does not count,
-    /// because that node may have lost its data.
+    /// Whether the answer depends on what the node remembers. If so, the answer of a guarded node does not count,
+    /// because that node may have forgotten leases.
     pub(crate) fn is_vote(&self) -> bool {
         matches!(
             self,

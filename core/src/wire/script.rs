@@ -13,30 +13,32 @@ use quorlock_protocol::{FENCE_LIMIT, FENCE_WINDOW, LONGEST_CALL};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// A Lua script, with its constants and shared parts inserted.
+/// A Lua script in the form in which servers get it: with its constants and shared parts inserted.
 pub(crate) struct Script {
     pub(super) source: String,
     pub(super) hash: String,
-    /// The keys of each resource, in the order of the script's KEYS.
+    /// The kinds of keys that the script gets for each resource, in the order of its KEYS.
     pub(super) keys: &'static [Key],
     is_preloaded: bool,
 }
 
-/// The kinds of keys that a script gets for each resource.
+/// A kind of key that a script gets for each resource.
 #[derive(Clone, Copy)]
 pub(super) enum Key {
     Lock,
     Fence,
     Queue,
-    /// The key of the readers if the resource is to be locked in shared mode; else the lock key.
+    /// In shared mode, the key of the readers. In the other modes, the lock key, so that the script can tell the modes
+    /// apart.
     Readers,
-    /// The key of the readers if the resource is to be locked in shared mode or by an upgrade; else the lock key.
+    /// In shared mode and for an upgrade, the key of the readers. In the other modes, the lock key, so that the script
+    /// can tell the modes apart.
     FormerReaders,
-    /// The key of the readers, in every mode.
+    /// The key of the readers, whatever the mode of the request is.
     AnyReaders,
-    /// For a permit, its index; for a lock, the same as `Readers`.
+    /// For a permit, the key of the semaphore's index; for a lock, the same key as `Readers`.
     Companion,
-    /// For a permit, its index; for a lock, the same as `FormerReaders`.
+    /// For a permit, the key of the semaphore's index; for a lock, the same key as `FormerReaders`.
     FormerCompanion,
 }
 
@@ -56,7 +58,8 @@ impl Key {
     }
 }
 
-/// The values of `is_preloaded`: whether each connection loads the script when the connection opens.
+/// The two values of `is_preloaded`: `PRELOADED` scripts are loaded by each connection when it opens, and `RARE`
+/// scripts when they are first needed.
 const PRELOADED: bool = true;
 const RARE: bool = false;
 
@@ -84,9 +87,9 @@ scripts! {
     PERMITS_ACQUIRE = "permits/acquire" [Lock Fence Queue Companion] RARE;
     PERMITS_EXTEND = "permits/extend" [Lock Fence Companion] RARE;
     PERMITS_RELEASE = "permits/release" [Lock Queue Companion] RARE;
-    // `batch.rs` lists the keys of this script.
+    // `batch.rs` chooses the keys of this script.
     BATCH = "batch" [] PRELOADED;
-    // `commands.rs` lists the keys of this script.
+    // `commands.rs` chooses the keys of this script.
     PERMITS_INSPECT = "permits/inspect" [] RARE;
     RAISE = "raise" [Lock Fence Readers] PRELOADED;
     HEAL = "heal" [Lock Fence FormerReaders] PRELOADED;
@@ -97,8 +100,8 @@ scripts! {
     LIST = "list" [] RARE;
 }
 
-/// The parts that several scripts have in common. [`Script::new`] inserts them in this order, so a part may contain the
-/// markers of later parts only.
+/// The parts that several scripts have in common, as marker names and sources. [`Script::new`] inserts them in this
+/// order, so a part may contain only the markers of later parts.
 const PARTS: [(&str, &str); 8] = [
     ("fence", include_str!("scripts/fence.lua")),
     ("pttl", include_str!("scripts/pttl.lua")),
@@ -145,7 +148,7 @@ impl Script {
     }
 }
 
-/// Builds all scripts now. Without this call, each script is built when it is first used.
+/// Builds all scripts now, so that the first requests need not wait for this.
 pub(crate) fn prepare() {
     ALL.iter().for_each(|script| {
         Lazy::force(script);
@@ -162,15 +165,14 @@ pub(crate) fn all() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|script| &*script.source)
 }
 
-/// Returns the source, the hash and the parameters of a script that changes nothing if `keys` do not exist. The doctor
-/// runs this script to check permissions.
+/// Returns the source, the hash and the parameters of a script call that changes nothing if `keys` do not exist. With
+/// this call, the doctor checks permissions.
 pub(crate) fn harmless(keys: &Keys) -> (&'static str, &'static str, [&str; 5]) {
     let arguments = ["2", &keys.lock, &keys.queue, "x", "0 0"];
     (&RELEASE.source, &RELEASE.hash, arguments)
 }
 
-/// Returns the ttl in milliseconds, the nodes' unit. Rounded up, so that the key never expires before the
-/// lease ends.
+/// Returns the ttl in milliseconds, the nodes' unit. Rounds up, so that the key never expires before the lease ends.
 pub(super) fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

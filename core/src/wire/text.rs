@@ -15,7 +15,7 @@ const CHECKSUM: usize = 8;
 
 static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
-/// The kinds of lease texts.
+/// A kind of lease text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextKind {
     /// A text from `quorlock acquire`: any number of processes can share the lease.
@@ -30,7 +30,7 @@ const VERSION: &str = "1:";
 impl TextKind {
     const ALL: [Self; 2] = [Self::Kept, Self::Detached];
 
-    /// The beginning of a text of any version.
+    /// The beginning of every lease text of this kind; the version of the text follows it.
     fn mark(self) -> &'static str {
         match self {
             Self::Kept => KEPT_MARK,
@@ -52,7 +52,7 @@ impl TextKind {
         })
     }
 
-    /// The error for a text of neither kind. `self` is the expected kind.
+    /// The error for a text that is not a lease text of any kind. `self` is the expected kind.
     fn unknown(self) -> Error {
         Error::config(match self {
             Self::Kept => "this is no lease text: give exactly what the acquire has returned",
@@ -79,8 +79,8 @@ pub(crate) fn damaged() -> Error {
     Error::config("the lease text is damaged: it is not complete, or was changed")
 }
 
-/// Reads a text of this kind. Errors do not contain the text. The caller must check the contents of the returned lease,
-/// and must fail with [`damaged`] if the contents are impossible.
+/// Reads a lease text of this kind. Errors do not contain the text. The caller must check the values in the returned
+/// lease, and must fail with [`damaged`] if they are impossible.
 pub(crate) fn read<L: DeserializeOwned>(kind: TextKind, text: &str) -> Result<L> {
     let text = text.trim();
     let Some(rest) = text.strip_prefix(kind.mark()) else {

@@ -19,12 +19,12 @@ const SHOWN: usize = 8;
 /// The length of the longest token of quorlock, in bytes.
 pub(crate) const MAX_TOKEN: usize = DIGITS + 1 + MAX_HOLDER;
 
-/// The value of the lock key while readers hold the resource. This value is not a token, so a program that does not
-/// know it sees a lock with an unknown holder. No other program may store this value, because readers would then join
+/// The value of the lock key while readers hold the resource. This value does not have the form of a token, so other
+/// programs see a lock with an unknown holder. No other program may store this value, because readers would then join
 /// that program's lock.
 pub(crate) const MARKER: &str = "quorlock:shared";
 
-/// The value of a lock key. Its `Debug` text hides the secret part.
+/// The value of a lock key. Its `Debug` text hides the secret digits.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Token(String);
 
@@ -48,8 +48,9 @@ impl Token {
         &self.0
     }
 
-    /// The name in the token, empty if the token has no name; `None` if this value does not have the form of a token of
-    /// quorlock. The name may be invalid, because another program may have stored a value in the form of a token.
+    /// The name in the token: empty if the token has no name, and `None` if this value does not have the form of a
+    /// token of quorlock. The name may be invalid, because another program may have stored a value in the form of a
+    /// token.
     fn name(&self) -> Option<&str> {
         let (digits, rest) = self.0.split_at_checked(DIGITS)?;
         let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -78,7 +79,7 @@ impl Token {
         self.0 == MARKER
     }
 
-    /// The part that may be shown: the first 8 characters, unprintable ones replaced.
+    /// The part of the token that may be shown: its first 8 characters, with U+FFFD in place of unprintable characters.
     pub(crate) fn shown(&self) -> String {
         let show = |letter| if is_printable(letter) { letter } else { '\u{fffd}' };
         self.0.chars().take(SHOWN).map(show).collect()

@@ -20,10 +20,11 @@ pub struct Time {
     pub wall: u64,
 }
 
-/// About one in this many ACQUIREs of readers removes expired shares. The wall clock decides which ACQUIREs do so.
+/// About one in this many ACQUIREs of readers also removes the expired shares, so that the set stays small. The wall
+/// clock decides which of them do so.
 const FORGETTING: u64 = 32;
 
-/// The type of tokens, and of anything else that a lock key can hold.
+/// A value of a lock key: a token, the marker, or a value that another program stored.
 pub trait LockValue: Clone + PartialEq {
     /// The marker that the lock key holds while readers hold the resource. It is not a token.
     fn readers() -> Self;
@@ -32,17 +33,18 @@ pub trait LockValue: Clone + PartialEq {
 /// The lock key, the readers and the fence key of one resource. `T` is the type of tokens.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Entry<T> {
-    /// The token and when the lock expires by the node's own clock. The lock may have expired already.
+    /// The value of the lock key, and when the key expires by the node's own clock; `None` if there is no key. The key
+    /// may have expired already.
     pub(super) lock: Option<(T, Moment)>,
     pub(super) readers: Readers<T>,
     counter: Counter,
 }
 
-/// The last fence that the node granted, 0 if none.
+/// The fence counter: the last fence that the node granted; 0 if it has granted none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Hash)]
 struct Counter {
     fence: u64,
-    /// When the node forgets the fence, by its wall clock in microseconds.
+    /// When the node forgets the fence, by the node's wall clock in microseconds.
     expires: u64,
 }
 

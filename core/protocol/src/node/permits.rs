@@ -37,7 +37,7 @@ pub struct Permits {
     /// The number of slots that the node knows: the limit of the client that it last learned from, or more if a slot
     /// beyond that limit is held or offered.
     known: u32,
-    /// When the node forgets `known`, unless another ACQUIRE postpones that moment.
+    /// When the node forgets `known`, unless another ACQUIRE postpones that moment; `None` if it knows no slots.
     known_until: Option<Moment>,
 }
 
@@ -181,7 +181,8 @@ impl Permits {
     /// Returns how many permits are reserved for the subscribed waiters before this one, but stops counting at `free`.
     /// `ticket` is `None` for a client that does not queue. `waiter` is `None` for a client that is not in the queue.
     ///
-    /// Without reservations, a waiter for several permits would wait for ever behind waiters that want one.
+    /// Without reservations, a waiter for several permits might never get its permits, because other waiters that want
+    /// only one would take them.
     fn reserved(
         &mut self,
         now: Moment,
@@ -354,7 +355,8 @@ pub fn acquire<T: LockValue>(
     let missing = (reserved + count).saturating_sub(free.len());
     let expires_in = match missing {
         0 => Some(Duration::ZERO),
-        // All slots are free, but some are reserved.
+        // All slots are free, but some are reserved for earlier waiters. No key has to expire first, so the time is
+        // zero.
         _ if ends.is_empty() => Some(Duration::ZERO),
         _ => ends.get(missing - 1).or(ends.last()).copied(),
     };

@@ -16,31 +16,32 @@ pub const MOST_GONE: usize = 16;
 
 /// A node may remove a waiter that has not tried for this long, because the waiter's process may be suspended. The node
 /// removes only a waiter that holds up others: a writer that readers wait for, or a waiter that permits are kept for.
-/// It may take three times as long until the node removes the waiter.
+/// The node may take up to three times this long to remove the waiter.
 ///
 /// A live waiter tries more often, unless its `retry_delay` is longer than this time. If the node removes a live
 /// waiter, the waiter joins again with the same ticket.
 pub const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
-/// A waiter's name with its score in a server's sorted set.
+/// The name of a waiter, with the waiter's score in a server's sorted set.
 pub type Scored = (Arc<str>, i64);
 
 /// The number of values that a *doubt* can have. A waiter's score is its ticket plus its doubt. Tickets are multiples
 /// of `DOUBTS`, so a doubt fits between two tickets.
 ///
 /// The doubt is 0 until the node begins to doubt that the waiter is alive. From then on, the doubt tells when that was:
-/// the node divides time into periods of three times [`LONGEST_SILENCE`], and the doubt is the third (1 to 3) of the
-/// period.
+/// the node divides time into periods of three times [`LONGEST_SILENCE`], and the doubt is the number of the third (1
+/// to 3) of the period in which the node began to doubt.
 ///
 /// A score is a whole number, which a server stores exactly if it is not above the largest fence.
 const DOUBTS: u64 = 4;
 
-/// Returns the ticket of a waiter that arrived at this time by the nodes' clocks, in microseconds.
+/// Returns the ticket of a waiter that arrived at this time by the nodes' clocks, in microseconds. Rounds down to a
+/// multiple of `DOUBTS`.
 pub fn ticket(arrived: u64) -> u64 {
     arrived - arrived % DOUBTS
 }
 
-/// A message to a waiter. Sending it returns whether a subscriber received it.
+/// A message to a waiter. The function that sends a message returns whether a subscriber received the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The resource is free for this waiter.
@@ -54,10 +55,10 @@ pub enum Message {
 pub struct Queue {
     /// Each waiter with its score: its ticket plus its doubt (see `DOUBTS`).
     waiting: BTreeSet<(u64, Arc<str>)>,
-    /// The notified waiters, each with the moment until which it goes before others, in the order of a server's set.
-    /// More than one waiter is notified only if all of them want to read, or if they want permits.
+    /// The notified waiters, each with the moment until which it goes before others, sorted as in a server's set. More
+    /// than one waiter is notified only if all of them want to read, or if they want permits.
     notified: BTreeSet<(Reverse<Moment>, Arc<str>)>,
-    /// When the node forgets the whole queue.
+    /// When the node forgets the whole queue; `None` before the first waiter joins.
     kept_until: Option<Moment>,
 }
 
@@ -89,8 +90,8 @@ impl Queue {
     }
 
     /// Whether a subscribed writer with a smaller ticket waits; if `ticket` is `None`, whether any subscribed writer
-    /// waits. Writers that are silent (`is_silent`) do not count. Removes the silent writers and the writers without a
-    /// subscriber that it finds. `call` sends a message and returns whether a subscriber received it.
+    /// waits. Silent writers (`is_silent`) do not count. Removes each writer that turns out to be silent or to have no
+    /// subscriber. `call` sends a message and returns whether a subscriber received it.
     pub fn writer_waits(
         &mut self,
         now: Moment,
@@ -114,7 +115,7 @@ impl Queue {
         false
     }
 
-    /// The first waiter, notified or not.
+    /// The first waiter, notified or not; `None` if the queue is empty.
     pub fn first(&mut self, now: Moment) -> Option<&Arc<str>> {
         self.forget(now);
         let waiting = self.waiting.first().map(|(_, name)| name);
@@ -135,8 +136,8 @@ impl Queue {
         self.notified.retain(|(_, notified)| &**notified != waiter);
     }
 
-    /// Returns the waiters that are not notified, with their scores and in their order. Removes notified waiters that
-    /// did not use their turn in time.
+    /// Removes the notified waiters whose turn has ended. Returns the waiters that are not notified, with their scores
+    /// and in their order.
     pub(super) fn waiting(&mut self, now: Moment) -> Vec<(u64, Arc<str>)> {
         self.forget(now);
         self.notified.retain(|(Reverse(until), _)| now < *until);
@@ -158,7 +159,7 @@ impl Queue {
         since > 0 && (third + 3 - since) % 3 == 2
     }
 
-    /// Returns the end of this waiter's turn, if the waiter was notified and its turn has not ended.
+    /// Returns the end of this waiter's turn; `None` if the waiter was not notified, or if its turn has ended.
     pub(super) fn end_of_turn(&mut self, now: Moment, waiter: &str) -> Option<Moment> {
         self.forget(now);
         let mut notified = self.notified.iter().map(|(Reverse(until), other)| (*until, other));
@@ -318,7 +319,7 @@ impl Queue {
 }
 
 /// Whether a notified waiter has precedence at `now`. An `until` that is more than [`LONGEST_CALL`] ahead does not
-/// count: the clock must have been set back.
+/// count, because it shows that the clock was set back.
 fn stands(now: Moment, until: Moment) -> bool {
     now < until && until <= now.plus(LONGEST_CALL)
 }

@@ -79,8 +79,8 @@ impl<T: LockValue> LockRecord<T> {
         blocked.max(retry).max(Some(Duration::from_millis(1)))
     }
 
-    /// Removes the waiter from the queue, under both of its names: an upgrade or a DOWNGRADE may have changed the mode
-    /// of its lease since it joined.
+    /// Removes the waiter from the queue, both as a writer and as a reader. An upgrade or a DOWNGRADE may have changed
+    /// the mode of the waiter's lease since the waiter joined the queue.
     fn leave(&mut self, now: Moment, waiter: &str) {
         self.queue.leave(now, waiter);
         self.queue.leave(now, &reader_name(waiter));
@@ -165,7 +165,7 @@ pub fn give_back<T: LockValue>(
 }
 
 /// Puts a waiter whose ACQUIRE was refused into the queues. Returns the largest number of waiters that are before this
-/// waiter in any of the queues. `call` is the same as for [`acquire`].
+/// waiter in any of the queues; `None` if the waiter is in no queue. `call` is the same as for [`acquire`].
 pub fn join<T: LockValue>(
     records: &mut [RecordInMode<'_, T>],
     now: Moment,

@@ -53,8 +53,8 @@ impl<T: LockValue> Entry<T> {
         self.shares(now).any(|(reader, _)| reader == token)
     }
 
-    /// Whether the token holds the resource in this mode. A token in the lock key holds the resource in shared mode,
-    /// too: the token of a downgraded lease may still be in the lock key.
+    /// Whether the token holds the resource in this mode. Even in shared mode, a token in the lock key holds the
+    /// resource: the token of a downgraded lease may still be in the lock key.
     pub fn holds(&self, now: Moment, token: &T, mode: LockMode) -> bool {
         self.token(now) == Some(token) || (mode == LockMode::Shared && self.has_share(now, token))
     }
@@ -175,8 +175,8 @@ impl<T: LockValue> Entry<T> {
         mode == LockMode::Shared && self.stop_reading(now, token)
     }
 
-    /// RELEASE that keeps the lock in this mode for `ttl`. Returns whether the token held the resource. An expired
-    /// share that is still stored also counts as held; it is removed.
+    /// RELEASE that keeps the lock in this mode for `ttl`. Returns whether the token held the resource. A share that
+    /// has expired but is still stored also counts as held, and is removed.
     pub fn keep_in(&mut self, now: Moment, token: &T, ttl: Duration, mode: LockMode) -> bool {
         if self.keep(now, token, ttl) {
             return true;
