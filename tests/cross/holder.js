@@ -1,4 +1,4 @@
-// The Node.js client of test_cross.py and test_languages.py: runs one JSON command per line of stdin.
+// The Node.js client of test_languages.py and test_thawed.py: runs one JSON command per line of stdin.
 
 import { Client } from 'quorlock'
 import { createInterface } from 'node:readline'
@@ -18,7 +18,6 @@ const commands = {
   detach: ({ detach, within }) => leases[detach].detach({ within }),
   extend: ({ extend }) => leases[extend].extend(),
   release: ({ release }) => leases[release].release(),
-  valid: async ({ valid }) => leases[valid].valid,
   locked: ({ locked }) => client.locked(locked),
 }
 

@@ -51,10 +51,6 @@ class Holder:
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
 
 def node_holder(urls: Sequence[str]) -> Holder:
     return Holder(["node", str(HERE / "holder.js"), *urls])

@@ -124,6 +124,30 @@ def test_languages_share_a_resource(servers: Servers) -> None:
     wait_until(lambda: is_free(servers, "r"))
 
 
+def test_languages_see_and_adopt_the_permits_of_each_other(servers: Servers) -> None:
+    with quorlock.Client(servers.urls, wait=0) as client, node_holder(servers.urls) as node:
+        semaphore = client.semaphore("api", limit=3)
+        options = {"limit": 3, "permits": 2, "wait": 0}
+        answer = node.ask(permit="api", options=options, **{"as": "p"})["ok"]
+        with semaphore as lease:
+            assert sorted([lease.slot, *answer["slots"]]) == [0, 1, 2]
+            assert semaphore.try_acquire() is None
+            assert node.ask(permit="api", options=options, **{"as": "q"})["error"] == "TIMEOUT"
+            of_node = [
+                holder.slot
+                for holder in semaphore.status().holders
+                if answer["token"].startswith(holder.token)
+            ]
+            assert of_node == answer["slots"]
+        adopted = client.adopt(str(node.ask(detach="p", within=600_000)["ok"]))
+        assert list(adopted.slots) == answer["slots"]
+        assert adopted.fence > int(answer["fence"])
+        text = adopted.detach(600)
+        assert node.ask(adopt="p", text=text)["ok"]["slots"] == answer["slots"]
+        assert node.ask(release="p") == {"ok": True}
+        assert semaphore.acquire(permits=3).release()
+
+
 def test_the_command_line_takes_and_gives_leases(
     languages: list[Language], servers: Servers
 ) -> None:
