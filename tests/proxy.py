@@ -17,8 +17,7 @@ lose_command  Once: the next command is lost, and its connection is closed on bo
               count.
 hold          Nothing goes through in either direction, including the end of a connection. The proxy
               keeps the traffic, and passes it on in order when the mode changes.
-hold_commands, hold_replies
-              The same in one direction only.
+hold_commands The same, but replies go through.
 hold_open     The same as hold, but for the connections that are open only. New ones pass.
 refuse        Open connections are cut, new ones are closed at once.
 
@@ -46,7 +45,6 @@ Mode = Literal[
     "lose_command",
     "hold",
     "hold_commands",
-    "hold_replies",
     "hold_open",
     "refuse",
 ]
@@ -75,10 +73,6 @@ class Proxy:
         self.target_port = target_port
         self.delay = 0.0
         """Seconds by which each reply is delayed. The delays of several replies do not add up."""
-        self.bytes_up = 0
-        """Bytes of the commands passed on to the server."""
-        self.replies_lost = 0
-        """Messages from the server that were dropped by drop_replies or lose_reply."""
         self._mode: Mode = "pass"
         self._links: set[_Link] = set()
         self._listener = socket.create_server((host, 0), backlog=128)
@@ -204,7 +198,7 @@ class _Link:
         if self._closed or self._is_held:
             return
         commands_pass = self._proxy.mode not in ("hold", "hold_commands")
-        replies_pass = self._proxy.mode not in ("hold", "hold_replies")
+        replies_pass = self._proxy.mode != "hold"
         while commands_pass and self._server.transport is not None and self.client.inbox:
             self._pass_up(self.client.inbox.popleft()[1])
             if self._closed:
@@ -225,7 +219,6 @@ class _Link:
             self.cut()
             return
         self._server.send(message)
-        self._proxy.bytes_up += len(message)
         self._unanswered += _counts(message)
 
     def _pass_down(self, message: bytes) -> None:
@@ -236,9 +229,7 @@ class _Link:
         self._unanswered -= answers
         if self._proxy.mode == "drop_replies":
             self._has_gap = True
-            self._proxy.replies_lost += 1
         elif self._proxy.mode == "lose_reply" and answers and not self._spared:
-            self._proxy.replies_lost += 1
             self._proxy._mode = "pass"
             self.cut()
         else:

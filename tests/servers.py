@@ -32,7 +32,6 @@ with one JSON line on stdout, {"ok": result} or {"error": "why"}:
     {"proxy": 2}                           {"url": ..., "port": ..., "id": 0}: see proxy.py
     {"proxy_mode": [0, "drop_replies"]}    null
     {"proxy_delay": [0, 0.5]}              null, seconds
-    {"proxy_stats": 0}                     {"mode", "connections", "bytes_up", "replies_lost"}
     {"keep_logs": true}                    the directory whose logs will not be deleted
     {"stop": true}                         null, after cleaning up; then the program ends
 

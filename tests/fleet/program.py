@@ -84,9 +84,6 @@ class Program:
                 self._servers.proxies[number].mode = mode
             case {"proxy_delay": [int(number), int(delay) | float(delay)]}:
                 self._servers.proxies[number].delay = delay
-            case {"proxy_stats": int(number)}:
-                names = ["mode", "connections", "bytes_up", "replies_lost"]
-                return {name: getattr(self._servers.proxies[number], name) for name in names}
             case {"keep_logs": True}:
                 return str(self._servers.keep_logs())
             case {"stop": True}:
