@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from nodes import keys, scripts, steal
+from nodes import keys, scripts
 from servers import Servers
 from waiting import wait_until, wait_until_async
 
@@ -85,62 +85,6 @@ def test_tasks_that_continue_in_one_iteration_send_their_requests_together(
 
     # On a loaded machine, the last result may arrive late, or the iteration may take too long.
     wait_until(is_one_command)
-
-
-def test_tasks_that_share_a_lock_object_exclude_each_other(servers: Servers) -> None:
-    fences: list[int] = []
-    inside = 0
-
-    async def work(lock: quorlock.Lock) -> None:
-        nonlocal inside
-        for _ in range(5):
-            async with lock as lease:
-                inside += 1
-                assert inside == 1
-                fences.append(lease.fence)
-                await asyncio.sleep(0.001)
-                inside -= 1
-                lease.check()
-
-    async def main() -> None:
-        async with quorlock.Client(servers.urls, wait=120) as client:
-            lock = client.lock("r")
-            async with asyncio.TaskGroup() as group:
-                for _ in range(6):
-                    group.create_task(work(lock))
-
-    asyncio.run(main())
-    assert len(fences) == 30
-    assert fences == sorted(set(fences))
-
-
-def test_a_decorated_coroutine_function_holds_the_lock(servers: Servers) -> None:
-    async def main() -> None:
-        async with quorlock.Client(servers.urls) as client:
-
-            @client.lock("report")
-            async def report(factor: int) -> int:
-                assert await client.lock("report").locked_async()
-                return 2 * factor
-
-            assert await report(21) == 42
-
-    asyncio.run(main())
-
-
-def test_leaving_async_with_after_the_lease_was_stolen_raises(servers: Servers) -> None:
-    async def main() -> None:
-        async with quorlock.Client(servers.urls) as client:
-            with pytest.raises(quorlock.LeaseLostError):
-                async with client.lock("r"):
-                    steal(servers, "r")
-            with pytest.raises(KeyError):
-                async with client.lock("s"):
-                    steal(servers, "s")
-                    raise KeyError
-
-    asyncio.run(main())
-    assert [server.command("GET", "r") for server in servers] == ["thief"] * 5
 
 
 def test_a_client_can_be_used_in_one_event_loop_after_another(servers: Servers) -> None:

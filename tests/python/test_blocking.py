@@ -183,21 +183,6 @@ def test_ctrl_c_reaches_a_forked_child_of_another_thread(
             process.communicate()
 
 
-def test_blocked_threads_end_when_their_wait_runs_out(
-    servers: Servers, client: quorlock.Client
-) -> None:
-    def block(_: int) -> None:
-        with pytest.raises(quorlock.LockTimeoutError):
-            waiter.lock("r").acquire()
-
-    with (
-        quorlock.Client(servers.urls, wait=0.4) as waiter,
-        client.lock("r"),
-        ThreadPoolExecutor(THREADS) as pool,
-    ):
-        assert len(list(pool.map(block, range(THREADS)))) == THREADS
-
-
 def test_threads_that_wait_for_a_loss_end_with_their_timeout_or_the_loss(
     client: quorlock.Client,
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import socketserver
 import subprocess
@@ -21,35 +20,11 @@ from waiting import wait_until
 import quorlock
 
 
-def test_a_lock_through_a_unix_socket(start_servers: Callable[..., Servers]) -> None:
-    servers = start_servers(1, unix_socket=True)
-    assert servers.urls[0].startswith("unix://")
-    with quorlock.Client(servers.urls) as client, client.lock("r"):
-        assert servers[0].command("EXISTS", "r") == 1
-        with pytest.raises(quorlock.LockTimeoutError) as caught:
-            client.lock("r", wait=0).acquire()
-    assert caught.value.nodes[0].address == servers.urls[0]
-
-
 def test_keys_are_stored_in_the_database_of_the_url(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(1)
     with quorlock.Client([f"{servers.urls[0]}/3"]) as client, client.lock("r"):
         assert servers[0].command("EXISTS", "r") == 0
         assert "db3:keys=2" in str(servers[0].command("INFO", "keyspace"))
-
-
-def test_an_acl_user_with_the_required_commands_can_lock(
-    start_servers: Callable[..., Servers],
-) -> None:
-    servers = start_servers(1)
-    rights = ["+evalsha", "+eval", "+set", "+get", "+del", "+pttl", "+pexpire", "+time", "+exists"]
-    user = ["ACL", "SETUSER", "locker", "on", ">s3cr3t/@:", "~*", *rights]
-    assert servers[0].command(*user) == "OK"
-    url = servers.urls[0].replace("//", "//locker:s3cr3t%2F%40%3A@")
-    with quorlock.Client([url]) as client, client.lock("r") as lease:
-        lease.extend(60)
-        assert client.lock("r").locked()
-        assert "s3cr3t" not in repr(client)
 
 
 def test_an_acl_user_with_key_patterns_can_lock_if_they_cover_all_keys(
@@ -78,13 +53,13 @@ def test_an_acl_user_with_key_patterns_can_lock_if_they_cover_all_keys(
     assert servers[0].command("EXISTS", "orders:3", "{orders:3}:queue") == 0
 
 
-@pytest.mark.parametrize("rights", [["resetchannels"], ["-@pubsub"], ["-@sortedset"]])
+@pytest.mark.parametrize("rights", ["resetchannels", "-publish", "-zadd", "-zrange", "-@sortedset"])
 def test_a_waiter_without_permission_to_queue_or_subscribe_gets_the_lock(
-    start_servers: Callable[..., Servers], rights: list[str]
+    start_servers: Callable[..., Servers], rights: str
 ) -> None:
     servers = start_servers(1)
     with (
-        quorlock.Client([deny(servers[0], *rights)], wait=60) as client,
+        quorlock.Client([deny(servers[0], rights)], wait=60) as client,
         quorlock.Client(servers.urls) as other,
         ThreadPoolExecutor(1) as pool,
     ):
@@ -93,19 +68,6 @@ def test_a_waiter_without_permission_to_queue_or_subscribe_gets_the_lock(
         wait_until(lambda: "held" in client.stats().nodes[0].outcomes)
         lease.release()
         assert waiting.result().release()
-
-
-def test_a_missing_permission_is_reported(start_servers: Callable[..., Servers]) -> None:
-    servers = start_servers(1)
-    user = ["ACL", "SETUSER", "locker", "on", ">secret", "~*", "+evalsha", "+eval", "+get", "+time"]
-    assert servers[0].command(*user) == "OK"
-    with quorlock.Client([servers.urls[0].replace("//", "//locker:secret@")]) as client:
-        with pytest.raises(quorlock.QuorumError) as caught:
-            client.lock("r", wait=0).acquire()
-    [node] = caught.value.nodes
-    assert node.outcome == "noperm"
-    assert re.search("permission|can't run this command", node.detail)
-    assert servers[0].command("EXISTS", "r") == 0
 
 
 def test_a_port_of_another_program_is_reported() -> None:

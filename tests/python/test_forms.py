@@ -33,19 +33,6 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
 # Tries
 
 
-def test_a_try_returns_a_lease_or_none(client: quorlock.Client) -> None:
-    lock = client.lock("r", wait=None)
-    lease = lock.try_acquire()
-    assert lease is not None
-    assert lease.valid
-    assert lock.try_acquire() is None
-    assert client.stats().timeouts == 1
-    assert lease.release()
-    with quorlock.Client(client.nodes) as other:
-        assert (again := other.lock("r").try_acquire()) is not None
-        assert again.fence > lease.fence
-
-
 def test_a_try_in_an_event_loop_returns_a_lease_or_none(client: quorlock.Client) -> None:
     async def main() -> None:
         lock = client.lock("r", wait=None)
@@ -55,40 +42,6 @@ def test_a_try_in_an_event_loop_returns_a_lease_or_none(client: quorlock.Client)
         assert await lease.release_async()
 
     asyncio.run(main())
-
-
-def test_a_try_raises_if_too_few_nodes_can_vote(client: quorlock.Client, servers: Servers) -> None:
-    servers[0].kill()
-    servers[1].kill()
-    with pytest.raises(quorlock.QuorumError):
-        client.lock("r").try_acquire()
-    with pytest.raises(quorlock.QuorumError):
-        asyncio.run(client.lock("r").try_acquire_async())
-    client.close()
-    with pytest.raises(quorlock.ClosedError):
-        client.lock("r").try_acquire()
-
-
-def test_threads_that_try_exclude_each_other(client: quorlock.Client) -> None:
-    inside: list[int] = []
-    overlaps: list[int] = []
-
-    def work() -> None:
-        for _ in range(50):
-            if lease := client.lock("r").try_acquire():
-                with lease:
-                    inside.append(lease.fence)
-                    overlaps.extend(inside[1:])
-                    inside.remove(lease.fence)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not overlaps
-    assert client.stats().wins == client.stats().releases > 0
-    assert client.stats().losses == client.stats().dropped == 0
 
 
 def test_an_acquire_can_have_a_wait_of_its_own(client: quorlock.Client) -> None:
@@ -128,17 +81,6 @@ def test_the_block_of_a_lease_releases_it(client: quorlock.Client, servers: Serv
     with pytest.raises(KeyError, match="body"), client.lock("r").acquire():
         raise KeyError("body")
     wait_until(lambda: is_free(servers, "r"))
-
-
-def test_the_block_of_a_lost_lease_raises_at_its_end(
-    client: quorlock.Client, servers: Servers
-) -> None:
-    with pytest.raises(quorlock.LeaseLostError, match="majority"), client.lock("r").acquire():
-        steal(servers, "r")
-    assert servers[0].command("GET", "r") == "thief"
-    with pytest.raises(KeyError, match="body"), client.lock("s").acquire():
-        steal(servers, "s")
-        raise KeyError("body")
 
 
 def test_the_block_of_a_lease_that_has_ended_does_not_run(client: quorlock.Client) -> None:
