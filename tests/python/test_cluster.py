@@ -106,19 +106,6 @@ def test_several_resources_must_share_a_slot(cluster: Cluster, connect: Connect)
     assert not held(cluster)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_release_notifies_the_waiter(cluster: Cluster, connect: Connect, key: str) -> None:
-    never = {"retry_delay": (600.0, 600.0)}
-    holder, other = connect(cluster, **never), connect(cluster, **never)
-    with ThreadPoolExecutor(1) as pool:
-        for _ in range(5):
-            lease = holder.lock(key).acquire()
-            waiting = pool.submit(other.lock(key).acquire)
-            wait_until(lambda: f"{{{key}}}:queue" in held(cluster))
-            assert lease.release()
-            assert waiting.result(TIMEOUT).release()
-
-
 def test_locks_are_kept_and_refused_correctly_while_their_slot_moves(
     cluster: Cluster, connect: Connect
 ) -> None:
@@ -288,8 +275,7 @@ def test_a_frozen_master_does_not_affect_keys_on_other_masters(connect: Connect)
         assert leases[0].release()
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_a_lease_survives_a_failover(connect: Connect, how: str) -> None:
+def test_a_lease_survives_the_failover_of_a_frozen_master(connect: Connect) -> None:
     with Cluster(replicas=1, password="secret") as cluster:
         # With the default timeout, the waiter could give up while the master is down.
         holder, other = connect(cluster), connect(cluster, connect_timeout=TIMEOUT)
@@ -299,7 +285,7 @@ def test_a_lease_survives_a_failover(connect: Connect, how: str) -> None:
             waiting = pool.submit(other.lock("bar").acquire)
             wait_until(lambda: "{bar}:queue" in held(cluster))
             wait_until(lambda: "{bar}:queue" in str(cluster[3].command("KEYS", "*")))
-            cluster[0].freeze() if how == "frozen" else cluster[0].kill()
+            cluster[0].freeze()
             assert cluster.fail_over() == 3
             elsewhere.extend()
             wait_until(lambda: extends(lease))
@@ -319,8 +305,8 @@ def extends(lease: quorlock.Lease) -> bool:
     return True
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_leader_hands_over_by_name(cluster: Cluster, connect: Connect, key: str) -> None:
+def test_a_leader_hands_over_by_name(cluster: Cluster, connect: Connect) -> None:
+    key = "foo"  # on the last master
     elections = [connect(cluster).elect(key, holder=name) for name in ("a", "b")]
     leaders = iter(connect(cluster).watch(key))
 

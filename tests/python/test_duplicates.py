@@ -34,28 +34,6 @@ def localhost(url: str) -> str:
     return url.replace("127.0.0.1", "localhost")
 
 
-def test_two_names_of_one_server_are_refused(start_servers: Callable[..., Servers]) -> None:
-    servers = start_servers(2)
-    urls = [servers.urls[0], servers.urls[1], localhost(servers.urls[0]) + "/1"]
-    for order in (urls, urls[::-1]):
-        for _ in range(10):
-            with quorlock.Client(order) as client:
-                assert finds_duplicates(client, urls[0], urls[2])
-                with pytest.raises(quorlock.ConfigError):
-                    client.lock("r").locked()
-    wait_until(lambda: is_free(servers, "r"))
-    assert servers[0].command("DBSIZE") == 0, "nothing was granted"
-
-
-def test_a_socket_and_a_port_of_one_server_are_refused(
-    start_servers: Callable[..., Servers],
-) -> None:
-    servers = start_servers(1, unix_socket=True)
-    port = f"redis://127.0.0.1:{servers[0].port}"
-    with quorlock.Client([port, servers.urls[0]]) as client:
-        assert finds_duplicates(client, port, servers.urls[0])
-
-
 def test_a_slow_duplicate_is_refused(
     start_servers: Callable[..., Servers],
 ) -> None:
@@ -66,13 +44,6 @@ def test_a_slow_duplicate_is_refused(
     with quorlock.Client(urls, connect_timeout=20) as client:
         assert finds_duplicates(client, urls[0], urls[2])
     assert servers[1].command("DBSIZE") == 0, "nothing was granted"
-
-
-def test_two_proxies_to_one_server_are_refused(start_servers: Callable[..., Servers]) -> None:
-    servers = start_servers(2)
-    urls = [servers.proxy(0).url, servers.urls[1], servers.proxy(0).url]
-    with quorlock.Client(urls) as client:
-        assert finds_duplicates(client, urls[0], urls[2])
 
 
 @pytest.mark.parametrize("has_run_id", [True, False])
@@ -144,4 +115,6 @@ def test_duplicates_are_refused_while_others_hold_the_lock(
     servers[0].command("SET", "r", "somebody else")
     with quorlock.Client([servers.urls[0], localhost(servers.urls[0])]) as client:
         assert finds_duplicates(client, servers.urls[0])
+        with pytest.raises(quorlock.ConfigError):
+            client.lock("r").locked()
     assert servers[0].command("GET", "r") == "somebody else"

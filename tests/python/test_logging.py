@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from docs.blocks import ROOT
@@ -52,84 +51,23 @@ def visible(records: Records) -> list[str]:
     return [r.getMessage() for r in list(records) if r.levelno >= logging.INFO]
 
 
-def test_a_killed_node_is_logged_once_when_down_and_once_when_up(
+def test_an_outage_of_a_node_is_logged_with_its_reason_and_its_length(
     start_servers: Callable[..., Servers], records: Records
 ) -> None:
     servers = start_servers(3)
-    with quorlock.Client(servers.urls) as client, client.lock("r") as lease:
+    with quorlock.Client(servers.urls) as client:
+        client.lock("r").acquire().release()
         servers[0].kill()
         wait_until(lambda: bool(of(records, "node.down")))
-        # Further failed requests to the node are counted, but not logged again.
-        refused = client.stats().nodes[0].outcomes.get("unreachable", 0)
-        for _ in range(20):
-            client.lock("s").acquire().release()
-        assert client.stats().nodes[0].outcomes["unreachable"] > refused
-        assert client.stats().nodes[0].state == "down"
         servers[0].restart()
         wait_until(lambda: bool(of(records, "node.up")))
-        assert client.stats().nodes[0].state == "up"
-        assert client.stats().nodes[0].reconnects == 1
-        lease.check()
-        [down, up] = [*of(records, "node.down"), *of(records, "node.up")]
-        assert len(visible(records)) == 2
-    assert (down.name, down.levelname) == ("quorlock.node", "WARNING")
-    assert vars(down)["node"] == vars(up)["node"] == servers.urls[0]
-    assert vars(down)["outcome"] == "unreachable"
+    [down, up] = [*of(records, "node.down"), *of(records, "node.up")]
+    assert (down.name, down.levelname, up.levelname) == ("quorlock.node", "WARNING", "INFO")
+    assert vars(down).items() >= {"node": servers.urls[0], "outcome": "unreachable"}.items()
     # The system may still accept a connection while it ends the server's process.
     assert re.search("Connection re(fused|set)|end of file", vars(down)["detail"])
     assert servers.urls[0] in down.getMessage()
-    assert up.levelname == "INFO"
     assert vars(up)["seconds"] > 0
-    assert down.created <= up.created
-
-
-def test_a_frozen_node_is_logged_once(
-    start_servers: Callable[..., Servers], records: Records
-) -> None:
-    servers = start_servers(3)
-    with quorlock.Client(servers.urls, node_timeout=0.3, connect_timeout=0.6) as client:
-        client.lock("r").acquire().release()
-        servers[1].freeze()
-
-        def is_down() -> bool:
-            client.lock("r").acquire().release()
-            return client.stats().nodes[1].state == "down"
-
-        wait_until(is_down)
-        for _ in range(20):
-            client.lock("r").acquire().release()
-        wait_until(lambda: bool(of(records, "node.down")))
-        [down] = of(records, "node.down")
-        servers[1].thaw()
-        wait_until(lambda: bool(of(records, "node.up")))
-    assert vars(down)["node"] == servers.urls[1]
-    assert vars(down)["outcome"] == "timeout"
-    about = [r for r in records if vars(r).get("node") == servers.urls[1]]
-    assert len(visible(about)) == 2
-
-
-def test_waiting_logs_nothing_above_debug(
-    start_servers: Callable[..., Servers], records: Records
-) -> None:
-    servers = start_servers(3)
-    with (
-        quorlock.Client(servers.urls, wait=60) as client,
-        quorlock.Client(servers.urls, wait=0.2) as other,
-        ThreadPoolExecutor(4) as pool,
-    ):
-        with client.lock("r"):
-            with pytest.raises(quorlock.LockTimeoutError):
-                other.lock("r").acquire()
-            waiting = [pool.submit(client.lock("r").acquire) for _ in range(4)]
-            wait_until(lambda: client.stats().waiting == 4)
-        for _ in waiting:
-            wait_until(lambda: any(w.done() and w.result().valid for w in waiting))
-            next(w for w in waiting if w.done() and w.result().valid).result().release()
-        wait_until(lambda: len(of(records, "lease.released")) == 5)
-        assert visible(records) == []
-    [failed] = of(records, "acquire.failed")
-    assert vars(failed).items() >= {"resource": "r", "outcome": "timeout"}.items()
-    assert len(of(records, "waiting.begun")) >= 4
 
 
 def test_a_lost_lease_is_a_warning(start_servers: Callable[..., Servers], records: Records) -> None:

@@ -6,16 +6,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-from nodes import is_free, keys, scripts
+from nodes import keys, scripts
 from refusing import be_replica, deny
 from servers import Servers
 from waiting import wait_until
 
 import quorlock
-
-GUARD = 10.0
-"""The restart guard, in seconds. It is long enough that a test can finish several steps within it,
-even on a loaded machine."""
 
 
 def outcomes_of(error: quorlock.QuorlockError) -> list[str]:
@@ -37,71 +33,6 @@ def is_guarded(client: quorlock.Client) -> bool:
     except quorlock.QuorumError as error:
         return "guarded" in outcomes_of(error)
     return False
-
-
-def all_voted(client: quorlock.Client, *outcomes: str) -> bool:
-    """Tries an acquire, and returns whether each node voted with one of these outcomes."""
-
-    def votes_so_far() -> list[int]:
-        nodes = client.stats().nodes
-        return [sum(node.outcomes.get(outcome, 0) for outcome in outcomes) for node in nodes]
-
-    before = votes_so_far()
-    majority_votes(client)
-    return all(later > earlier for earlier, later in zip(before, votes_so_far(), strict=True))
-
-
-def all_grant(client: quorlock.Client) -> bool:
-    """Tries an acquire, and returns whether all nodes granted it."""
-    return all_voted(client, "granted")
-
-
-@pytest.mark.parametrize("guard", [None, GUARD])
-def test_forgetful_nodes_allow_two_holders_without_the_guard_and_one_with_it(
-    start_servers: Callable[..., Servers], guard: float | None
-) -> None:
-    servers = start_servers(5)
-    options = quorlock.ClientOptions(ttl=GUARD, restart_guard=guard, node_timeout=0.5)
-    second = quorlock.Client(servers.urls, **options)
-
-    def all_grant_to_new_client() -> bool:
-        with quorlock.Client(servers.urls, **options) as client:
-            return all_grant(client)
-
-    wait_until(all_grant_to_new_client)
-    wait_until(lambda: all_grant(second))
-    wait_until(lambda: is_free(servers, "probe"))
-    # The first client cannot reach two nodes, so its lease remains on only three of five nodes.
-    unreachable = [servers.proxy(number) for number in (3, 4)]
-    for proxy in unreachable:
-        proxy.close()
-    urls = servers.urls[:3] + [proxy.url for proxy in unreachable]
-    first = quorlock.Client(urls, **options)
-    lease = first.lock("r", auto_extend=False).acquire()
-    wait_until(lambda: keys(servers) == ["r"] * 3)
-    for number in (0, 1):
-        servers[number].restart()
-    # The guard also applies to a client that connects for the first time after the restarts.
-    third = quorlock.Client(servers.urls, **options)
-    wait_until(lambda: all_voted(second, "granted", "guarded"))
-    if guard is None:
-        with second.lock("r", wait=0) as other:
-            assert lease.valid, "the machine is too slow for this test"
-            assert other.valid
-            assert other.fence > lease.fence
-        return
-    for client in (second, third):
-        with pytest.raises(quorlock.LockTimeoutError) as caught:
-            client.lock("r", wait=0).acquire()
-        assert lease.valid, "the machine is too slow for this test"
-        assert outcomes_of(caught.value)[:2] == ["guarded", "guarded"]
-        wait_until(lambda: keys(servers) == ["r"])  # the failed acquire is undone
-    began = time.monotonic()
-    with second.lock("r", wait=60) as other:
-        assert not lease.valid
-        assert other.fence > lease.fence
-    assert time.monotonic() - began < GUARD + 10
-    assert not lease.release()
 
 
 def test_no_node_votes_within_the_guard_after_a_restart_of_all(
@@ -206,44 +137,6 @@ def test_another_server_behind_the_same_address_is_guarded(
     assert majority_votes(quorlock.Client([proxy.url], ttl=2, restart_guard=2))
 
 
-def test_a_rolling_restart_does_not_end_a_lease(start_servers: Callable[..., Servers]) -> None:
-    servers = start_servers(5)
-    client = quorlock.Client(servers.urls, ttl=3, restart_guard=3)
-    other = quorlock.Client(servers.urls, ttl=3, restart_guard=3)
-    wait_until(lambda: all_grant(client))
-    wait_until(lambda: all_grant(other))
-    with client.lock("r") as lease:
-        for server in servers:
-            server.restart()
-            wait_until(lambda: all_grant(client))
-            assert server.command("EXISTS", "r") == 1, "the key was not repaired"
-            assert lease.valid
-            with pytest.raises(quorlock.LockTimeoutError):
-                other.lock("r", wait=0).acquire()
-    wait_until(lambda: is_free(servers, "r"))
-    assert other.lock("r").acquire().fence > lease.fence
-
-
-def test_an_extension_is_not_confirmed_by_guarded_nodes(
-    start_servers: Callable[..., Servers],
-) -> None:
-    servers = start_servers(3)
-    options = quorlock.ClientOptions(ttl=GUARD, restart_guard=GUARD, connect_timeout=0.5)
-    client = quorlock.Client(servers.urls, **options)
-    wait_until(lambda: all_grant(client))
-    lease = client.lock("r", auto_extend=False).acquire()
-    servers[0].restart()
-    wait_until(lambda: all_voted(client, "granted", "guarded"))
-    lease.extend()
-    wait_until(lambda: servers[0].command("EXISTS", "r") == 1)
-    # The guarded node has the key again, but its confirmation does not count.
-    servers[1].kill()
-    with pytest.raises(quorlock.QuorumError) as caught:
-        lease.extend()
-    assert outcomes_of(caught.value)[:2] == ["guarded", "unreachable"]
-    assert lease.valid
-
-
 def test_many_leases_are_repaired_in_batches(start_servers: Callable[..., Servers]) -> None:
     servers = start_servers(3)
     client = quorlock.Client(servers.urls, ttl=3, node_timeout=1)
@@ -253,17 +146,4 @@ def test_many_leases_are_repaired_in_batches(start_servers: Callable[..., Server
     assert scripts(servers[1]) < 100, "keys were repaired one by one"
     assert all(lease.valid for lease in leases)
     assert all(lease.release() for lease in leases)
-    wait_until(lambda: keys(servers) == [])
-
-
-def test_repair_leaves_no_key_of_a_released_lease(
-    start_servers: Callable[..., Servers],
-) -> None:
-    servers = start_servers(3)
-    client = quorlock.Client(servers.urls, ttl=60, node_timeout=1)
-    for _ in range(500):
-        lease = client.lock("r").acquire()
-        wait_until(lambda: servers[2].command("DEL", "r") == 1)
-        lease.extend()  # repairs the key in the background
-        assert lease.release()
     wait_until(lambda: keys(servers) == [])

@@ -51,17 +51,16 @@ def check(error: quorlock.QuorlockError) -> None:
 def test_secrets_of_urls_are_hidden_in_errors_and_repr(monkeypatch: pytest.MonkeyPatch) -> None:
     good = bad = 0
     for url in urls():
-        for nodes in ([url], ["redis://127.0.0.1:2", url], [url, url]):
-            try:
-                client = quorlock.Client(nodes)
-            except quorlock.ConfigError as error:
-                check(error)
-                bad += 1
-            else:
-                assert is_hidden(repr(client), client.stats(), client.lock("r"))
-                good += 1
-    assert good > 100
-    assert bad > 1000
+        try:
+            client = quorlock.Client([url])
+        except quorlock.ConfigError as error:
+            check(error)
+            bad += 1
+        else:
+            assert is_hidden(repr(client), client.stats(), client.lock("r"))
+            good += 1
+    assert good > 30
+    assert bad > 300
     monkeypatch.setenv("QUORLOCK_NODES", f"redis://:{MARK}@127.0.0.1:port,http://:{MARK}@host")
     with pytest.raises(quorlock.ConfigError) as caught:
         quorlock.Client()
@@ -80,7 +79,7 @@ def check_outage(urls: list[str]) -> None:
         assert is_hidden(repr(client), repr(lock), client.stats(), diagnosis, repr(diagnosis))
 
 
-@pytest.mark.parametrize("user", ["", "default", MARK])
+@pytest.mark.parametrize("user", ["", MARK])
 def test_unusable_nodes_show_no_secrets(
     user: str, start_servers: Callable[..., Servers], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from servers import Sentinel, Server
+from servers import Sentinel
 from waiting import TIMEOUT, wait_until
 
 import quorlock
@@ -40,19 +40,14 @@ def wait_replicated(service: Sentinel, *keys: str) -> None:
     wait_until(lambda: service[1].command("EXISTS", *keys) == len(keys))
 
 
-def take_down(server: Server, how: str) -> None:
-    server.freeze() if how == "frozen" else server.kill()
-
-
-@pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_a_lease_survives_a_failover(
-    service: Sentinel, connect: Callable[..., quorlock.Client], how: str
+def test_a_lease_survives_the_failover_of_a_frozen_master(
+    service: Sentinel, connect: Callable[..., quorlock.Client]
 ) -> None:
     holder, other = connect(), connect()
     lease = holder.lock("r").acquire()
     assert other.lock("r").locked()
     wait_replicated(service, "r", "{r}:fence")
-    take_down(service[0], how)
+    service[0].freeze()
     assert service.fail_over() == 1
     wait_until(lambda: extends(lease))
     assert service[1].command("GET", "r") == lease.token
@@ -60,7 +55,7 @@ def test_a_lease_survives_a_failover(
     with pytest.raises(quorlock.LockTimeoutError):
         other.lock("r", wait=0).acquire()
 
-    service[0].restart() if how == "killed" else service[0].thaw()
+    service[0].thaw()
     service.wait_demoted(0)
     wait_until(lambda: extends(lease))
     assert lease.release()
@@ -129,29 +124,6 @@ def test_a_lease_whose_key_a_failover_lost_is_reported_as_lost(
     with pytest.raises(quorlock.LeaseLostError):
         wait_until(lambda: extends(lease))
     assert not lease.valid
-
-
-@pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_a_majority_of_the_sentinels_must_answer(
-    service: Sentinel, connect: Callable[..., quorlock.Client], how: str
-) -> None:
-    first = connect()
-    assert first.lock("r").acquire().release()
-    take_down(service.sentinels[0], how)
-    assert connect(connect_timeout=TIMEOUT).lock("r").acquire().release()
-    service.sentinels[1].kill()
-    # The first client keeps its connection, and does not need the sentinels.
-    assert first.lock("r").acquire().release()
-    with pytest.raises(quorlock.QuorumError):
-        connect().lock("r", wait=0).acquire()
-    if how == "frozen":
-        service.sentinels[0].kill()
-    with pytest.raises(quorlock.QuorumError) as caught:
-        connect(connect_timeout=TIMEOUT).lock("r", wait=0).acquire()
-    [node] = caught.value.nodes
-    assert "2 of 3 sentinels named no master" in node.detail
-    for secret in ("secret", "hidden"):
-        assert secret not in f"{caught.value!r} {node}"
 
 
 def test_the_doctor_warns_that_a_failover_can_lose_keys(

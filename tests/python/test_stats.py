@@ -42,12 +42,6 @@ def lose(client: quorlock.Client) -> None:
     assert lease.wait_lost(60)
 
 
-def test_a_new_client_has_counted_nothing(client: quorlock.Client) -> None:
-    stats = client.stats()
-    assert (stats.attempts, stats.held, stats.waiting, stats.acquire_seconds.count) == (0, 0, 0, 0)
-    assert {node.state for node in stats.nodes} == {"idle"}
-
-
 def test_outcomes_and_durations_of_acquires_are_counted(
     servers: Servers, client: quorlock.Client
 ) -> None:

@@ -11,23 +11,12 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from nodes import keys
-from servers import Server, Servers
+from servers import Servers
 from waiting import wait_until
 
 import quorlock
 
 Start = Callable[..., Servers]
-
-
-def test_a_frozen_node_does_not_affect_the_lock(start_servers: Start) -> None:
-    servers = start_servers(3, tls="valid")
-    with quorlock.Client(servers.urls) as client:
-        servers[0].freeze()
-        for _ in range(10):
-            with client.lock("r") as lease:
-                lease.extend()
-        servers[0].thaw()
-        wait_until(lambda: not keys(servers))
 
 
 def test_a_node_frozen_before_it_is_connected_does_not_affect_the_lock(
@@ -43,21 +32,6 @@ def test_a_node_frozen_before_it_is_connected_does_not_affect_the_lock(
         [node] = caught.value.nodes
         assert node.outcome in ("timeout", "unreachable")
         assert "200 ms" in node.detail
-
-
-def test_a_lease_survives_a_rolling_restart(start_servers: Start) -> None:
-    servers = start_servers(3, tls="valid", client_certificates=True, password="secret")
-    with quorlock.Client(servers.urls, ttl=600) as client, client.lock("r") as lease:
-        for server in servers:
-            server.restart()
-            wait_until(partial(is_repaired, server, lease))
-        assert lease.valid
-
-
-def is_repaired(server: Server, lease: quorlock.Lease) -> bool:
-    """Extends the lease, which repairs missing keys. Returns whether the server has the key."""
-    lease.extend()
-    return server.command("GET", "r") == lease.token
 
 
 def test_many_large_requests_at_once(start_servers: Start) -> None:
