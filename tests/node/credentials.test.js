@@ -110,13 +110,6 @@ test('what is no function is refused at once', () => {
   for (const credentials of [undefined, null]) assert(new Client(['memory://credentials'], { credentials }))
 })
 
-test('a login in the URL and a function are refused', () => {
-  assert.throws(
-    () => new Client([`redis://:${FIRST}@localhost`], { credentials: () => ({ password: FIRST }) }),
-    (error) => error instanceof ConfigError && /URL has a user.*option credentials/.test(error.message) && !error.message.includes(FIRST),
-  )
-})
-
 const WORK = `
 const { Client } = require('quorlock')
 const nodes = JSON.parse(process.env.NODES)

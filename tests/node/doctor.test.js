@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Client, ClosedError, ConfigError, Diagnosis, QuorumError } from 'quorlock'
-import { Servers, open, until } from './servers.js'
+import { ClosedError, Diagnosis } from 'quorlock'
+import { open } from './servers.js'
 
 test('the doctor reports problems as an object, as text and as JSON', async (t) => {
   const { servers, client } = await open(t)
@@ -29,47 +29,4 @@ test('the doctor reports problems as an object, as text and as JSON', async (t) 
   assert.deepEqual(JSON.parse(JSON.stringify(diagnosis)).nodes, diagnosis.nodes)
   await client.close()
   await assert.rejects(client.doctor(), ClosedError)
-})
-
-test('outcomes of requests are counted per node', async (t) => {
-  const { servers, client } = await open(t)
-  const before = client.stats().nodes.map(({ address, outcomes }) => ({ address, outcomes }))
-  assert.deepEqual(before, servers.urls.map((address) => ({ address, outcomes: {} })))
-  const lease = await client.lock('r')
-  await assert.rejects(client.lock('r', { wait: 0 }))
-  await lease.release()
-  await until(() => {
-    const outcomes = client.stats().nodes.map((node) => node.outcomes)
-    return outcomes.every((node) => node.granted === 1 && node.held === 1 && node.confirmed >= 1)
-  })
-})
-
-test('a node that has just restarted has no vote with the restart guard', async (t) => {
-  const servers = await Servers.start(t, 1)
-  const client = new Client(servers.urls, { ttl: 5000, restartGuard: 5000, nodeTimeout: 1500 })
-  t.after(() => client.close())
-  await assert.rejects(client.lock('r', { wait: 0 }), (error) => {
-    assert(error instanceof QuorumError)
-    assert.equal(error.nodes[0].outcome, 'guarded')
-    return true
-  })
-  assert.equal(client.stats().nodes[0].outcomes.guarded, 1)
-  await until(() => client.lock('r').then((lease) => lease.release(), () => false))
-  const lease = await client.lock('r')
-  await assert.rejects(lease.extend(5001), ConfigError)
-  await assert.rejects(client.lock('s', { ttl: 5001 }), /restartGuard, which is 5 s/)
-  assert(lease.valid)
-})
-
-test('duplicate nodes are a configuration error', async (t) => {
-  const servers = await Servers.start(t, 1)
-  const urls = [servers.urls[0], servers.urls[0].replace('127.0.0.1', 'localhost')]
-  const client = new Client(urls)
-  t.after(() => client.close())
-  await assert.rejects(client.lock('r'), (error) => {
-    assert(error instanceof ConfigError)
-    assert.equal(error.message, 'nodes 1 and 2 are the same server, whose vote would count twice [2 duplicate]')
-    assert.deepEqual(error.nodes.map(({ address }) => address), urls)
-    return true
-  })
 })

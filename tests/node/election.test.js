@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { Client, ConfigError, LeaseLostError } from 'quorlock'
 import { open, runModule, until } from './servers.js'
 
@@ -109,23 +108,6 @@ test('a signal ends the candidacy, and tells the leader', async (t) => {
   await until(() => isFree(servers))
   await assert.rejects(client.elect('r', { signal: ending.signal }, assert.fail), /enough/)
   await assert.rejects(client.watch('r', { signal: ending.signal }).next(), /enough/)
-})
-
-test('an outage is no end', async (t) => {
-  const { servers, client } = await open(t, 3, { connectTimeout: 50, nodeTimeout: 50 })
-  const warnings = []
-  const warned = (record) => warnings.push(record)
-  subscribe('quorlock:warn', warned)
-  t.after(() => unsubscribe('quorlock:warn', warned))
-  await Promise.all(servers.urls.map((_, server) => servers.ask({ freeze: server })))
-  const leading = client.elect('r', ({ valid }) => valid)
-  await until(() => client.stats().noQuorum >= 2)
-  await Promise.all(servers.urls.map((_, server) => servers.ask({ thaw: server })))
-  assert.equal(await leading, true)
-  await until(() => warnings.some(({ name }) => name === 'election.failed'))
-  const [{ target, message, resource }, ...more] = warnings.filter(({ name }) => name === 'election.failed')
-  assert.deepEqual([target, resource, more.length], ['quorlock::election', 'r', 0])
-  assert.match(message, /^no election/)
 })
 
 test('an observer iterates over the leaders', async (t) => {

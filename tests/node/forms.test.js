@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { tracingChannel } from 'node:diagnostics_channel'
 import { test } from 'node:test'
-import { Client, ConfigError, Lease, QuorumError } from 'quorlock'
+import { Client, ConfigError, Lease } from 'quorlock'
 import { open, until } from './servers.js'
 
 test('tryLock resolves to a lease, or to null while others hold the lock', async (t) => {
@@ -21,14 +21,6 @@ test('tryLock resolves to a lease, or to null while others hold the lock', async
   const next = await other.tryLock(['q', 'r'])
   assert.deepEqual(next.resources, ['q', 'r'])
   assert(await next.release())
-})
-
-test('tryLock rejects if too few nodes can vote', async (t) => {
-  const { servers, client } = await open(t, 3, { connectTimeout: 200 })
-  assert(await (await client.tryLock('r')).release())
-  for (const server of [0, 1]) await servers.ask({ freeze: server })
-  await assert.rejects(client.tryLock('r'), (error) => error instanceof QuorumError && error.nodes.length === 3)
-  for (const server of [0, 1]) await servers.ask({ thaw: server })
 })
 
 test('tryLock refuses wait, and all that lock refuses', async () => {

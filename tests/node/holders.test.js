@@ -62,16 +62,6 @@ test('status reports the holder and the waiters', async (t) => {
   await (await waiter).release()
 })
 
-test('a forced release lets the next waiter in', async (t) => {
-  const { client } = await open(t)
-  const lease = await client.lock('r', { ttl: 900 })
-  const released = await client.forceRelease('r')
-  assert.deepEqual(released.map((node) => node.outcome), released.map(() => 'confirmed'))
-  const next = await client.lock('r')
-  await until(() => lease.signal.aborted)
-  await next.release()
-})
-
 test('an invalid resource and a closed client are errors', async (t) => {
   const { client } = await open(t)
   for (const method of ['status', 'forceRelease']) {

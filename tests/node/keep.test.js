@@ -2,11 +2,9 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Client } from 'quorlock'
 import { open, until } from './servers.js'
 
 const KEEP = 600_000
-const SHORT = 1_500
 
 const held = { code: 'TIMEOUT', holder: 'cron-1' }
 
@@ -34,7 +32,7 @@ test('all ends of a block keep the key, for as long as the lock says', async (t)
   }
 })
 
-test('a release overrides the lock, and a wrong time releases nothing', async (t) => {
+test('a release overrides the lock, and a wrong argument releases nothing', async (t) => {
   const { servers, client } = await open(t, 3, { keep: KEEP, holder: 'cron-1' })
   for (const keep of [null, 0]) {
     const lease = await client.lock('r', { wait: 0 })
@@ -42,29 +40,10 @@ test('a release overrides the lock, and a wrong time releases nothing', async (t
     await until(() => servers.isFree('r'))
   }
   const lease = await client.lock('r', { wait: 0 })
-  for (const keep of [-1, 5, 1e9, '60', true, NaN]) {
-    await assert.rejects(lease.release({ keep }), { code: 'CONFIG', message: /^keep must be a duration from 10 ms/ })
-  }
   await assert.rejects(lease.release(60_000), { code: 'CONFIG', message: /^options must be a plain object/ })
   assert(lease.valid)
   assert(await lease.release({ keep: undefined }))
   await assert.rejects(client.lock('r', { wait: 0 }), held)
-})
-
-test('a waiter gets the lock soon after the key was kept, and not before', async (t) => {
-  const { servers, client } = await open(t)
-  const other = new Client(servers.urls)
-  t.after(() => other.close())
-  // The waiter knows the ttl of the lease, which ends long after `keep`.
-  const lease = await client.lock('r', { ttl: 600_000 })
-  const waiting = other.lock('r', { wait: 60_000 })
-  await until(async () => (await servers.command(0, 'ZCARD', '{r}:queue')) === 1)
-  const began = performance.now()
-  assert(await lease.release({ keep: SHORT }))
-  const next = await waiting
-  assert(performance.now() - began >= SHORT)
-  assert(next.fence > lease.fence)
-  assert(await next.release())
 })
 
 test('what is no release keeps nothing', async (t) => {

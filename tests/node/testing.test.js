@@ -40,13 +40,6 @@ test('contention ends with the wait', async (t) => {
   await lease.release()
 })
 
-test('a waiter acquires when the holder dies', async (t) => {
-  const nodes = open(t)
-  const client = nodes.client({ wait: 30_000 })
-  await nodes.hold('orders:42', { ttl: 5_000, autoExtend: false })
-  await nodes.fastForward(() => client.using('orders:42', (lease) => assert.ok(lease.valid)))
-})
-
 test('an outage is a QuorumError, and ends', async (t) => {
   const nodes = open(t)
   const client = nodes.client()
