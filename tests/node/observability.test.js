@@ -39,6 +39,7 @@ test('waiting is not logged above debug level, and a lost lease is a warning', a
   const lease = await client.lock('r')
   await assert.rejects(client.lock('r', { wait: 50 }), LockTimeoutError)
   await until(() => named(records, 'acquire.failed').length === 1)
+  assert.deepEqual(named(records, 'waiting.begun').map(({ level, resource }) => [level, resource]), [['debug', 'r']])
   assert.deepEqual(loud(records), [])
   await steal(servers, 'r')
   await until(() => !lease.valid)

@@ -63,26 +63,6 @@ def test_tasks_cancelled_at_any_moment_leave_no_key(
     runner.run(main())
 
 
-def test_timeouts_at_any_moment_leave_no_key(
-    runner: asyncio.Runner, client: quorlock.Client, servers: Servers
-) -> None:
-    async def main() -> None:
-        timeouts = 0
-        for round_ in range(ROUNDS):
-            try:
-                async with asyncio.timeout(random.random() * LONGEST):
-                    lease = await client.lock(f"r{round_}").acquire_async()
-            except TimeoutError:
-                timeouts += 1
-            else:
-                await lease.release_async()
-        assert 0 < timeouts < ROUNDS
-        assert client.stats().dropped == 0
-        await wait_until_async(lambda: not keys(servers))
-
-    runner.run(main())
-
-
 def test_blocks_cancelled_at_any_moment_leave_no_key(
     runner: asyncio.Runner, client: quorlock.Client, servers: Servers
 ) -> None:

@@ -388,15 +388,20 @@ def test_credential_provider_of_a_master_is_asked(sentinels: Sentinel, kind: Any
     assert check(make)
 
 
-@each_sentinel
-def test_tls_of_sentinels_is_copied(kind: Any) -> None:
+@pytest.fixture(scope="module")
+def tls_sentinels() -> Iterator[Sentinel]:
     with Sentinel(tls=True) as group:
-        tls = encrypted(group[0])
+        yield group
 
-        def make() -> Any:
-            return kind(addresses(group), sentinel_kwargs=tls, **tls).master_for(SERVICE)
 
-        assert check(make) == (f"rediss-sentinel://{group.seeds}/{SERVICE}",)
+@each_sentinel
+def test_tls_of_sentinels_is_copied(tls_sentinels: Sentinel, kind: Any) -> None:
+    group, tls = tls_sentinels, encrypted(tls_sentinels[0])
+
+    def make() -> Any:
+        return kind(addresses(group), sentinel_kwargs=tls, **tls).master_for(SERVICE)
+
+    assert check(make) == (f"rediss-sentinel://{group.seeds}/{SERVICE}",)
 
 
 @each_sentinel
@@ -455,17 +460,23 @@ def test_start_nodes_of_a_cluster_are_copied(cluster: Cluster, kind: Any, node: 
     assert address == f"redis-cluster://{expected}"
 
 
-@each_cluster
-def test_tls_of_a_cluster_is_copied(kind: Any) -> None:
+@pytest.fixture(scope="module")
+def tls_cluster() -> Iterator[Cluster]:
     with Cluster(tls=True) as group:
-        settings = {"host": "127.0.0.1", "port": group[0].port, **encrypted(group[0])}
-        [address] = check(lambda: kind(**settings))
-        assert address.startswith("rediss-cluster://127.0.0.1:")
-        files = group[0].settings.certificates
-        assert files is not None
-        url = f"rediss://127.0.0.1:{group[0].port}?ssl_ca_certs={files.ca}&ssl_check_hostname=true"
-        [address] = check(lambda: kind.from_url(url))
-        assert address.startswith("rediss-cluster://127.0.0.1:")
+        yield group
+
+
+@each_cluster
+def test_tls_of_a_cluster_is_copied(tls_cluster: Cluster, kind: Any) -> None:
+    [server, *_] = tls_cluster
+    settings = {"host": "127.0.0.1", "port": server.port, **encrypted(server)}
+    [address] = check(lambda: kind(**settings))
+    assert address.startswith("rediss-cluster://127.0.0.1:")
+    files = server.settings.certificates
+    assert files is not None
+    url = f"rediss://127.0.0.1:{server.port}?ssl_ca_certs={files.ca}&ssl_check_hostname=true"
+    [address] = check(lambda: kind.from_url(url))
+    assert address.startswith("rediss-cluster://127.0.0.1:")
 
 
 def test_settings_of_a_cluster_that_cannot_be_copied_are_refused(cluster: Cluster) -> None:

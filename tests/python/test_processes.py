@@ -47,7 +47,7 @@ def test_clients_survive_a_fork_and_leases_do_not(
         timeout=4 * TIMEOUT,
         check=True,
     )
-    assert forks.stdout == "60\n"
+    assert forks.stdout == "20\n"
     wait_until(lambda: not keys(servers))
 
 

@@ -11,7 +11,17 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from proxy import Mode, Proxy
-from servers import Argument, Reply, Server, ServerError, Servers, encode_command, read_reply
+from servers import (
+    Argument,
+    Cluster,
+    Reply,
+    Server,
+    ServerError,
+    ServerReplyError,
+    Servers,
+    encode_command,
+    read_reply,
+)
 from waiting import TIMEOUT, wait_until
 
 
@@ -178,3 +188,16 @@ def test_a_proxy_delays_each_reply_and_cuts_connections(
 def test_a_proxy_refuses_unknown_modes(proxy: Proxy) -> None:
     with pytest.raises(ValueError, match=r"melt.*drop_replies"):
         proxy.mode = "melt"  # type: ignore[assignment]
+
+
+def test_a_slot_of_a_cluster_moves_in_two_steps() -> None:
+    with Cluster() as cluster:
+        cluster[2].command("SET", "foo", "1")
+        cluster.begin_move("foo", 0)
+        assert cluster[2].command("GET", "foo") == "1"
+        with pytest.raises(ServerReplyError, match=f"ASK .*:{cluster[0].port}$"):
+            cluster[2].command("GET", "{foo}:other")
+        cluster.end_move("foo", 0)
+        assert cluster[0].command("GET", "foo") == "1"
+        with pytest.raises(ServerReplyError, match=f"MOVED .*:{cluster[0].port}$"):
+            cluster[2].command("GET", "foo")

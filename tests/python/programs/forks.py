@@ -17,7 +17,7 @@ import pytest
 
 import quorlock
 
-FORKS = 60
+FORKS = 20
 TIMEOUT = 60
 
 client = quorlock.Client(ttl=30, wait=TIMEOUT, retry_delay=(0.001, 0.02))
