@@ -15,8 +15,6 @@ from waiting import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[1]
 
-INSTALLATIONS = ["cargo", "pip", "npm"]
-
 
 def cargo_program() -> str:
     """Returns the path of the `quorlock` program that `make build` compiles."""

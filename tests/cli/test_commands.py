@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+from cli.installations import every_installation
 from command_line import CommandLine, finish, line, parse_json
 from nodes import keys, queued, steal
 from servers import Servers
@@ -26,6 +27,7 @@ def all_keys(servers: Servers) -> list[object]:
     return found
 
 
+@every_installation
 def test_status_shows_holder_and_waiters(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("status", "r")
     assert (done.returncode, done.stderr) == (0, "")
@@ -250,6 +252,7 @@ def test_bench_measures_and_deletes_its_keys(quorlock: CommandLine, servers: Ser
     ]
 
 
+@every_installation
 def test_an_interrupt_ends_bench_and_leaves_no_lock(
     quorlock: CommandLine, servers: Servers
 ) -> None:
@@ -260,6 +263,7 @@ def test_an_interrupt_ends_bench_and_leaves_no_lock(
     wait_until(lambda: not keys(servers))
 
 
+@every_installation
 def test_an_interrupt_ends_a_command_that_waits_for_nodes(
     quorlock: CommandLine, servers: Servers
 ) -> None:

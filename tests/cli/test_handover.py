@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from cli.installations import every_installation
 from command_line import CommandLine, finish, line, parse_json
 from nodes import is_everywhere, is_free, keys, steal
 from servers import Servers
@@ -29,6 +30,7 @@ def detach(quorlock: CommandLine, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@every_installation
 def test_a_command_adopts_the_lease_that_it_gets(quorlock: CommandLine, servers: Servers) -> None:
     outer = ["run", "--detach", "--holder", "giver", "r", "--", *quorlock.program]
     process = quorlock.start(*outer, "run", "--adopt", *SHELL, f"{ENVIRONMENT}; read x; exit 3")

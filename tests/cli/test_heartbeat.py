@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli.installations import every_installation
 from command_line import CommandLine, finish, is_alive, line
 from nodes import keys, queued, steal
 from servers import Servers
@@ -62,6 +63,7 @@ def temporary(quorlock: CommandLine) -> Iterator[Path]:
 # Messages
 
 
+@every_installation
 def test_a_command_that_sends_heartbeats_is_not_stopped(
     quorlock: CommandLine, servers: Servers
 ) -> None:
@@ -158,6 +160,7 @@ def test_the_variables_are_unchanged_without_a_socket(
     assert done.stdout.splitlines()[0] == "/no/socket 5 1"
 
 
+@every_installation
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("arguments", [NOTIFY, OUTPUT])
 def test_the_command_gets_no_further_files(quorlock: CommandLine, arguments: list[str]) -> None:
@@ -172,6 +175,7 @@ def wait_for_socket(directory: Path) -> None:
     assert stat.S_ISSOCK(socket_path.stat().st_mode)
 
 
+@every_installation
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_leaves_no_socket(
     quorlock: CommandLine, servers: Servers, temporary: Path, number: int
@@ -283,6 +287,7 @@ def is_written(data: bytes, seed: int, size: int) -> bool:
     return data == random.Random(seed).randbytes(size)
 
 
+@every_installation
 def test_output_is_passed_on_unchanged(quorlock: CommandLine) -> None:
     process = start_binary(quorlock, *OUTPUT, "-q", "r", *python(WRITES))
     out, err = process.communicate(timeout=TIMEOUT)
@@ -291,6 +296,7 @@ def test_output_is_passed_on_unchanged(quorlock: CommandLine) -> None:
     assert is_written(err, 2, 3_000_001)
 
 
+@every_installation
 def test_output_passes_through_a_pipe_that_does_not_block(quorlock: CommandLine) -> None:
     """Node.js and others make the pipes non-blocking that they share with their children."""
     read, write = os.pipe()
@@ -343,6 +349,7 @@ def test_a_command_whose_output_is_not_read_waits_and_is_stopped(
     assert process.returncode == 79
 
 
+@every_installation
 def test_a_command_is_told_that_nobody_reads(quorlock: CommandLine, servers: Servers) -> None:
     process = start_binary(quorlock, *OUTPUT, "r", "--", "yes")
     assert process.stdout

@@ -214,8 +214,6 @@ PLACES = [
 
 
 def test_secrets_in_the_wrong_place_are_not_shown(quorlock: CommandLine, tmp_path: Path) -> None:
-    if quorlock.installation != "cargo":
-        pytest.skip("the same code")
     for secret in [*URLS, TEXT, TEXT.replace("lease", "handover")]:
         for place in PLACES:
             for flags in ([], ["--json"]):

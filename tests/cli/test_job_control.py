@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from cli.installations import every_installation
 from command_line import CommandLine, finish, line
 from nodes import keys
 from servers import Servers
 from waiting import TIMEOUT, wait_until
+
+pytestmark = every_installation
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

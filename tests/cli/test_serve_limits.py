@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from cli.installations import every_installation
 from command_line import CommandLine, finish
 from daemons import Connection, Daemon
 from fleet.resp import Reply, ServerReplyError, encode_command
@@ -78,6 +79,7 @@ def clients_until_refused(daemon: Daemon) -> list[Connection]:
         clients.append(client)
 
 
+@every_installation
 def test_clients_leave_files_for_the_nodes(
     quorlock: CommandLine, path: Path, servers: Servers
 ) -> None:

@@ -15,10 +15,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from cli.installations import every_installation
 from command_line import CommandLine
 from nodes import keys, steal
 from servers import Servers
 from waiting import TIMEOUT, wait_until
+
+pytestmark = every_installation
 
 pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
 

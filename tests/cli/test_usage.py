@@ -1,4 +1,4 @@
-"""Usage errors, help, completions, manual pages and JSON: the same for every installation."""
+"""Usage errors, help, completions, manual pages and JSON."""
 
 from __future__ import annotations
 
