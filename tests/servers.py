@@ -26,7 +26,6 @@ with one JSON line on stdout, {"ok": result} or {"error": "why"}:
     {"flush": true}                        null; all keys are deleted
     {"fail_over": true}                    the number of the new master (Sentinel)
     {"fail_over": 0}                       the number of the server that replaces master 0 (Cluster)
-    {"owner": "key"}                       the number of the server that owns the key's slot
     {"begin_move": ["key", 1]}             null; the key's slot begins to migrate to server 1
     {"end_move": ["key", 1]}               null; the slot's migration to server 1 is complete
     {"proxy": 2}                           {"url": ..., "port": ..., "id": 0}: see proxy.py

@@ -68,8 +68,6 @@ class Program:
                 return self._of_kind(Sentinel).fail_over()
             case {"fail_over": int(index)}:
                 return self._of_kind(Cluster).fail_over(index)
-            case {"owner": str(key)}:
-                return self._of_kind(Cluster).owner(key)
             case {"begin_move": [str(key), int(to)]}:
                 self._of_kind(Cluster).begin_move(key, to)
             case {"end_move": [str(key), int(to)]}:
