@@ -1,4 +1,5 @@
-"""Runs the suites of `make test` or `make verify`, and shows at the end how long each took.
+"""Runs the suites of `make test` or `make verify`: shows what is running and how long that will
+take, and at the end how long each suite and the slowest tests took.
 
     python tests/suites.py test|verify
 
@@ -18,16 +19,19 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NoReturn
-from xml.etree import ElementTree
+
+from durations import LastRun, directories, node_tests, percent, python_tests, slowest
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "test"
 JUNIT = LOGS / "test-python.xml"
+PROGRESS_EVERY = 60
+"""Seconds between two lines that tell what is running."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +109,21 @@ class Result:
 class Runner:
     """Runs suites. `end` terminates those that are running."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: LastRun) -> None:
         self.results: list[Result] = []
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self.began = time.monotonic()
+        self._last = last
+        self._running: dict[subprocess.Popen[bytes], Suite] = {}
         self._is_ending = False
         self._lock = threading.RLock()  # reentrant, for signal handlers that call `end`
 
     def run_lanes(self, lanes: Sequence[Lane], limit: float | None) -> None:
         """Run all suites to their end, each for at most `limit` seconds."""
         with ThreadPoolExecutor(len(lanes)) as pool:
-            for done in [pool.submit(self._run_lane, lane, limit) for lane in lanes]:
+            jobs = [pool.submit(self._run_lane, lane, limit) for lane in lanes]
+            while wait(jobs, PROGRESS_EVERY).not_done:
+                self._tell_progress()
+            for done in jobs:
                 done.result()
 
     def _run_lane(self, lane: Lane, limit: float | None) -> None:
@@ -131,7 +140,7 @@ class Runner:
         result = Result(suite, time.monotonic() - began, status == 0, _counts(log))
         with self._lock:
             if process:
-                self._running.discard(process)
+                del self._running[process]
             self.results.append(result)
             if not self._is_ending:
                 self._tell(result, log, is_shown)
@@ -159,8 +168,18 @@ class Runner:
                 stderr=subprocess.STDOUT if output else None,
                 start_new_session=True,
             )
-            self._running.add(process)
+            self._running[process] = suite
         return process
+
+    def _tell_progress(self) -> None:
+        with self._lock:
+            running = [
+                f"{suite.name}{percent(LOGS / f'{suite.target}.log')}"
+                for suite in self._running.values()
+            ]
+        passed = time.monotonic() - self.began
+        left = self._last.left(passed)
+        print(f"{passed / 60:.0f} min: {', '.join(running)}{left}", flush=True)
 
     def _tell(self, result: Result, log: Path, is_shown: bool) -> None:
         if not result.passed and not is_shown:
@@ -203,20 +222,9 @@ def _counts(log: Path) -> str:
     return ", ".join(f"{number:,} {what}" for what, number in found.items() if number)
 
 
-def python_directories() -> dict[str, tuple[float, int]]:
-    """Returns the total seconds and the number of the Python tests in each directory."""
-    if not JUNIT.exists():
-        return {}
-    found: dict[str, tuple[float, int]] = {}
-    for case in ElementTree.parse(JUNIT).iter("testcase"):
-        directory = (case.get("classname") or "tests.?").split(".")[1]
-        seconds, number = found.get(directory, (0.0, 0))
-        found[directory] = seconds + float(case.get("time") or 0), number + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
-
-
 def table(results: Sequence[Result], seconds: float) -> str:
-    """Returns a table of the suites: the time that each took, and its result."""
+    """Returns a table of the suites: the time that each took, its result, and the slowest tests."""
+    of_python = python_tests(JUNIT)
     rows = [f"{'suite':<34}{'seconds':>8}  result"]
     for result in results:
         state = result.counts or "passed" if result.passed else f"FAILED  {result.counts}"
@@ -224,10 +232,12 @@ def table(results: Sequence[Result], seconds: float) -> str:
         if result.suite.target == "test-python":
             rows += [
                 f"  {name:<32}{f'({spent:.0f})':>9} {number:,} tests"
-                for name, (spent, number) in python_directories().items()
+                for name, (spent, number) in directories(of_python).items()
             ]
             rows.append("  (in parentheses: the sum over tests that ran side by side)")
     rows.append(f"{'all':<34}{seconds:>8.0f}  output: build/test/*.log")
+    if tests := [*of_python, *node_tests(LOGS / "test-node.log")]:
+        rows += ["\nthe slowest tests in Python and Node.js", *slowest(tests)]
     return "\n".join(rows)
 
 
@@ -236,7 +246,8 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     for old in LOGS.iterdir():
         old.unlink()
-    runner = Runner()
+    last = LastRun(ROOT / ".cache" / f"{sys.argv[1]}-seconds.json")
+    runner = Runner(last)
 
     def end(number: int, _: object) -> NoReturn:
         runner.end()
@@ -244,13 +255,17 @@ def main() -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    began = time.monotonic()
     if runner.run(BUILD, is_shown=True):
         names = [suite.name for lane in plan for suite in lane]
-        print(f"\nrunning: {'; '.join(names)}", flush=True)
+        left = last.left(time.monotonic() - runner.began)
+        print(f"\nrunning: {'; '.join(names)}{left}", flush=True)
         runner.run_lanes(plan, LIMITS[sys.argv[1]])
-    print(f"\n{table(runner.results, time.monotonic() - began)}")
-    return 0 if all(result.passed for result in runner.results) else 1
+    seconds = time.monotonic() - runner.began
+    print(f"\n{table(runner.results, seconds)}")
+    if any(not result.passed for result in runner.results):
+        return 1
+    last.save(seconds)
+    return 0
 
 
 if __name__ == "__main__":
