@@ -442,7 +442,7 @@ impl<S: Clone + PartialEq> Claim<S> {
     }
 
     /// Begins a repair of these nodes. Returns the ttl of the HEAL to send to these nodes; `None` if the lease has
-    /// ended, is being upgraded, or [may be elsewhere](Claim::is_elsewhere).
+    /// ended, is being upgraded, or [may also be used by another process](Claim::is_elsewhere).
     pub fn heal(&mut self, now: Moment, nodes: NodeSet) -> Option<Duration> {
         if self.is_elsewhere {
             return None;

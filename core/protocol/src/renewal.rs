@@ -38,7 +38,7 @@ pub struct Upkeep {
 struct Heartbeat {
     timeout: Duration,
     last: Moment,
-    /// Whether the holder was warned since the last heartbeat.
+    /// Whether the holder has been warned since the last heartbeat.
     is_warned: bool,
     /// Whether renewal has stopped, because the last heartbeat was too old. The next heartbeat resumes renewal.
     has_stopped: bool,

@@ -32,8 +32,8 @@ pub enum Untransferable {
     /// Too many nodes do not have the key, or must not vote: the lease was released, has expired, or was forgotten by
     /// nodes.
     Gone,
-    /// A majority has the same token, other than the giver's: another client has adopted the lease, or has acquired the
-    /// lock after the lease ended.
+    /// A majority of the nodes stores one token, and it is not the giver's: another client has adopted the lease, or
+    /// has acquired the lock after the lease ended.
     Taken,
     /// On a majority, readers hold a resource without the giver: the lease has ended, or one of these readers has
     /// adopted the lease.

@@ -306,8 +306,8 @@ impl Client {
     /// the candidates wait for this lock. If the name of the resource is invalid, [`Election::next`] and
     /// [`Election::run`] return the error.
     ///
-    /// The candidate has the client's options, with two exceptions: the candidate waits without a limit, and after its
-    /// election, it keeps its lease without a limit.
+    /// The candidate has the client's options, with two exceptions: the candidate waits without a time limit, and after
+    /// its election, it keeps its lease without a time limit.
     pub fn elect(&self, resource: impl Into<String>) -> Election {
         Election::new(Arc::clone(&self.setup), resource.into())
     }

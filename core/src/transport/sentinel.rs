@@ -26,7 +26,7 @@ const STRAGGLERS: Duration = Duration::from_millis(if cfg!(test) { 1_000 } else 
 pub(crate) struct Master<R: Receive> {
     pub(crate) connection: Connection<R>,
     pub(crate) server: Arc<Server>,
-    /// How long a majority of the sentinels has reported this master; zero if that time is unknown.
+    /// How long a majority of the sentinels has been reporting this master; zero if that time is unknown.
     pub(crate) age: Duration,
 }
 
@@ -43,7 +43,7 @@ struct Report {
 #[derive(Debug, PartialEq)]
 struct Elected {
     place: ServerAddress,
-    /// How long a majority of the sentinels has reported this master; zero if that time is unknown.
+    /// How long a majority of the sentinels has been reporting this master; zero if that time is unknown.
     age: Duration,
     /// Whether a majority of the sentinels reports this master with the highest epoch.
     is_agreed: bool,

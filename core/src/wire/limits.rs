@@ -51,7 +51,7 @@ pub(crate) const MASTERS: usize = 1_000;
 /// messages are dropped. This is safe, because messages only make waiters and candidates try sooner.
 pub(crate) const WAITING_MESSAGES: usize = 64;
 
-/// Returns the limit of the reply to a command of the handshake or of the doctor.
+/// Returns the size limit of the reply to a command of the handshake or of the doctor.
 pub(crate) fn of_command(command: &Cmd) -> Limit {
     match command.args_iter().next() {
         Some(Arg::Simple(b"INFO" | b"HELLO" | b"ROLE" | b"CONFIG" | b"SENTINEL")) => REPORT,

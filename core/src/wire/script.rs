@@ -100,8 +100,9 @@ scripts! {
     LIST = "list" [] RARE;
 }
 
-/// The parts that several scripts have in common, as marker names and sources. [`Script::new`] inserts them in this
-/// order, so a part may contain only the markers of later parts.
+/// The parts that several scripts have in common: for each part, its name and its source. A line such as
+/// `--- fence.lua` stands for a part. [`Script::new`] replaces these lines in the order of this list, so a part may
+/// contain only lines that stand for later parts.
 const PARTS: [(&str, &str); 8] = [
     ("fence", include_str!("scripts/fence.lua")),
     ("pttl", include_str!("scripts/pttl.lua")),

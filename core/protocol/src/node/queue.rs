@@ -14,9 +14,9 @@ use std::time::Duration;
 /// The maximum number of waiters without a subscriber that one request removes, so that no request takes long.
 pub const MOST_GONE: usize = 16;
 
-/// A node may remove a waiter that has not tried for this long, because the waiter's process may be suspended. The node
-/// removes only a waiter that holds up others: a writer that readers wait for, or a waiter that permits are kept for.
-/// The node may take up to three times this long to remove the waiter.
+/// The time without a try after which a node may remove a waiter, because the waiter's process may be suspended. The
+/// node removes only a waiter that holds up others: a writer that readers wait for, or a waiter that permits are kept
+/// for. The node may take up to three times this long to remove the waiter.
 ///
 /// A live waiter tries more often, unless its `retry_delay` is longer than this time. If the node removes a live
 /// waiter, the waiter joins again with the same ticket.

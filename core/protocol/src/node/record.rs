@@ -95,7 +95,7 @@ impl<T: LockValue> LockRecord<T> {
     }
 }
 
-/// ACQUIRE: locks all records or none, and returns the vote; `None` if the fences are used up. If the
+/// ACQUIRE: locks all records or none, and returns the vote; `None` if a fence has reached its maximum. If the
 /// request is refused and the round is for a waiter, call [`join`] next.
 ///
 /// `call` sends a message to a waiter about the resource at the given position, and returns whether the waiter is

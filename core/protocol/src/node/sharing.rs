@@ -117,8 +117,8 @@ impl<T: LockValue> Entry<T> {
         }
     }
 
-    /// Removes the share of the token. Returns whether the share was stored. If the share was stored, no writer has got
-    /// the resource since the token became a reader, even if the share has expired.
+    /// Removes the share of the token. Returns whether the share was stored. If it was, no writer has acquired the
+    /// resource since the share was granted, even if the share has expired.
     pub(crate) fn stop_reading(&mut self, now: Moment, token: &T) -> bool {
         let is_stored = self.stored_readers(now).is_some();
         let is_removed = self.is_read(now) && is_stored && self.readers.remove(token);

@@ -377,7 +377,8 @@ impl HeldLease {
         }
     }
 
-    /// Whether the lease is shared, and released only when a block of this owner ends.
+    /// Whether the lease is shared, and belongs to a code block of this owner, such as a `with` statement. The lease is
+    /// released when that block ends.
     pub(crate) fn is_shared_in_block_of(&self, owner: Owner) -> bool {
         let state = self.state();
         state.block.as_deref() == Some(&owner) && state.claim.subject().is_shared()

@@ -201,8 +201,8 @@ impl HeldLease {
     /// Ends the lease for its holder, and returns the text with which another client can adopt the lease within the
     /// time `within`. Until [`HeldLease::take_text`] is called, nobody has the text.
     ///
-    /// From now on, the lease's keys can be set only on nodes that have not answered an earlier request. The text names
-    /// these nodes.
+    /// After this call, the client sends no more requests that set the lease's keys. But a node that has not answered
+    /// an earlier request may still apply it. The text names these nodes, because they must not vote on an adoption.
     pub(crate) fn detach(&self, within: Duration) -> Result<String, Error> {
         let Grant { resources, subject, fence, .. } = &*self.grant;
         let (silent, within, commands) = {

@@ -24,7 +24,8 @@ pub(crate) enum RenewalStep {
     /// The lease has ended: stop renewing it.
     Ended,
     Wait,
-    /// Begin a renewal. The moment is the validity end: the next step is due then, unless it is scheduled earlier.
+    /// Begin a renewal. The moment is the lease's validity end: the latest time of the next step. The result of the
+    /// renewal usually schedules this step earlier.
     Renew(Moment),
 }
 
