@@ -526,9 +526,9 @@ impl<S: Clone + PartialEq> Claim<S> {
         Err(Commands { give_back, ..Commands::default() })
     }
 
-    /// Records that GIVE BACK of an upgrade of this lease will be sent to these nodes. If any command is returned, the
-    /// lease is [deleted](Claim::is_deleted): send no GIVE BACK, but carry out the commands, which delete the keys of
-    /// the upgrade and of the lease on these nodes.
+    /// Call this before sending GIVE BACK of an upgrade of this lease to these nodes. If the lease is already
+    /// [deleted](Claim::is_deleted), returns commands that delete the keys of the upgrade and of the lease on these
+    /// nodes: carry them out instead of sending GIVE BACK.
     pub fn gives_back(&mut self, upgrade: &S, nodes: NodeSet) -> Commands<S> {
         let mut commands = Commands::default();
         if self.is_deleted() {

@@ -1,6 +1,7 @@
 //! When a waiter tries again after a lost round, and when it gives up.
 //!
-//! This module only decides the moments. The driver (`lock/acquire.rs` of the crate `quorlock`) waits and sends.
+//! This module only computes these times. The driver (`lock/acquire.rs` of the crate `quorlock`) waits and sends the
+//! requests.
 
 use crate::round::Loss;
 use crate::term::Moment;

@@ -77,7 +77,7 @@ impl Election {
         self.next_as().delivered_by(Lock::deliver)
     }
 
-    /// Like [`Election::next`], for language bindings.
+    /// Like [`Election::next`], for language bindings: if the lease is dropped, the option `keep` does not apply.
     #[doc(hidden)]
     pub fn next_as(&self) -> Pending<Result<Lease>> {
         let started = self.lock.prepare().and_then(|keys| {

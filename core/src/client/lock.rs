@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// A lock on one or more resources, with its options. A `Lock` holds nothing until it is acquired, so it can be cloned,
-/// shared and acquired any number of times.
+/// A lock on one or more resources, with its options. A `Lock` only says what to acquire; the [`Lease`] that an acquire
+/// returns holds the resources. So a `Lock` can be cloned, shared and acquired any number of times.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {

@@ -43,7 +43,7 @@ impl Setup {
         self.endpoints.iter().any(Endpoint::is_cluster)
     }
 
-    /// The renewer of this process, which owns the client's leases. Creates the renewer if needed.
+    /// Returns the renewer of this process, and creates it at the first call. The renewer owns the client's leases.
     pub(crate) fn renewer(&self) -> &Arc<Renewer> {
         let renewer = self.renewer.get_or_init(|| {
             Renewer::new(&Driver::new(self.options.clone(), self.quorum, &self.endpoints))

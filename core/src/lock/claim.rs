@@ -11,10 +11,10 @@
 //! - [`detach`] and [`handover`]: giving a lease up, so that another client can adopt it. The adoption itself is an
 //!   acquire: see `acquire/adoption.rs`.
 //!
-//! This file sends the requests that delete a token's keys or give the keys back. Each of these requests follows the
-//! claim's earlier requests, and is repeated until the node answers. Only three such requests are sent elsewhere: the
-//! first RELEASE of a held lease (`release.rs`), the GIVE BACK of an upgrade (`held.rs`), and a RELEASE in the search
-//! for a duplicate node (`acquire/duplicates.rs`).
+//! This file sends the requests that delete a token's keys or give the keys back. A node gets such a request after all
+//! earlier requests of the claim, so none of these sets the key again. The request is repeated until the node answers.
+//! Only three such requests are sent elsewhere: the first RELEASE of a held lease (`release.rs`), the GIVE BACK of an
+//! upgrade (`held.rs`), and a RELEASE in the search for a duplicate node (`acquire/duplicates.rs`).
 
 pub(crate) mod detach;
 pub(crate) mod downgrade;

@@ -1,6 +1,7 @@
 //! The shared state of one client in one process: its nodes, options and background tasks.
 //!
-//! All code in `lock/` sends its requests through the [`Driver`]. The driver contains no rule of the lock.
+//! All code in `lock/` sends its requests through the [`Driver`]. The driver decides nothing about votes, leases or
+//! waiting.
 //! `client/setup.rs` creates one driver for each client and, after a fork, another one for the child process.
 
 use crate::config::endpoint::Endpoint;

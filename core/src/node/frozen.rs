@@ -113,8 +113,8 @@ impl Node {
             events::disconnected(self.address());
             self.health.connected(self.address());
             self.counters.reconnects.up();
-            // Requests in flight that may be repeated are sent again on the new connection now. These requests need not
-            // wait for their deadlines.
+            // Gives up the old connection. So requests in flight that may be repeated are sent again on the new
+            // connection now, and not only at their deadlines.
             link.connection.give_up();
         }
     }

@@ -1,7 +1,7 @@
 //! Request deadlines: one timer for all requests of a client. Called by `node/fanout.rs`.
 //!
-//! Nearly all requests are answered in time, and such a request rarely wakes the timer task. This module only wakes
-//! tasks; the caller decides what a missed deadline means.
+//! Nearly all requests are answered before their deadline. To keep them cheap, adding or removing a deadline rarely
+//! wakes the timer task. At a deadline, this module only wakes the waiting task, which decides what to do.
 
 use crate::runtime;
 use crate::runtime::clock;

@@ -30,7 +30,7 @@ pub(crate) async fn authentication(login: &Login) -> Result<Option<(String, Stri
     // A connection for notifications reports no errors, so its attempt to connect has no counter.
     let unanswered = UNANSWERED.try_with(Arc::clone).unwrap_or_default();
     unanswered.fetch_add(1, Ordering::Relaxed);
-    // The async block also catches a panic in the function itself, before the function returns a future.
+    // `ask` is called within the async block, so that `contained` also catches a panic before `ask` returns its future.
     let answer = panics::contained(async { provider.ask(address).await }).await;
     unanswered.fetch_sub(1, Ordering::Relaxed);
     match answer {

@@ -76,8 +76,9 @@ impl Keys {
     /// tag, the whole lock key becomes their hash tag. So all keys are in one slot of a Redis Cluster, with the
     /// exception that [`Keys::share_a_slot`] describes.
     ///
-    /// No two resources share a key. Since `{x}:fence` is the fence key of the resource `x`, the fence key of the
-    /// resource `{x}` is `{x}:fence:fence`. For the same reason, a resource cannot have a [reserved](is_reserved) name.
+    /// No two resources share a key. The fence key of the resource `x` is `{x}:fence`. The resource `{x}` would get the
+    /// same fence key, so its fence key is `{x}:fence:fence` instead. For the same reason, a resource cannot have a
+    /// [reserved](is_reserved) name.
     pub(crate) fn new(prefix: &str, resource: &str) -> Self {
         let lock = format!("{prefix}{resource}");
         let fence = companion(&lock, FENCE);

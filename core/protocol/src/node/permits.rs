@@ -93,7 +93,7 @@ impl Permits {
         }
     }
 
-    /// Forgets which slots there are, like a server whose index is deleted.
+    /// Simulates the loss of the semaphore's index on a server: the node knows no slots any more, and drops all offers.
     pub fn forget_slots(&mut self) {
         self.known_until = None;
         self.offered.clear();

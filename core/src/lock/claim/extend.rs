@@ -1,7 +1,8 @@
 //! Sends EXTEND: one request to all nodes, for one or more leases.
 //!
-//! The protocol decides whether an extension is confirmed; `held/extension.rs` records the decision. The renewer sends
-//! batches for automatic extension, `Lease::extend` extends one lease at a time, and `repair.rs` sends verifications.
+//! The protocol decides whether an extension is confirmed; `held/extension.rs` records the decision. The
+//! callers are the renewer (automatic extension of many leases), `Lease::extend` (one lease), and `repair.rs`
+//! (verification: an EXTEND that checks which nodes hold the key).
 
 use crate::error::Result;
 use crate::lock::claim::heal::send_heal;
