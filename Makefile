@@ -9,12 +9,15 @@ STAMPS := .cache
 PLOTS := $(STAMPS)/bench-plots
 SITE := $(STAMPS)/docs
 SOLVERS := $(STAMPS)/solvers
+LINTERS := $(STAMPS)/linters
+
+ACTIONLINT := v1.7.12
 
 # The cargo profile of what `make build` puts in place: `quick`, or `release` to measure it.
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
-    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint rooms clean redis
+    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint lint-workflows rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -31,7 +34,7 @@ help:
 	@echo 'make chaos-serve  the same for a minute, with clients in Go and Java that lock through quorlock serve'
 	@echo 'make soak-serve  quorlock serve for ten minutes under clients that use up its time, files and memory (SECONDS=600)'
 	@echo 'make rooms   which room imports which, and import circles anywhere'
-	@echo 'make lint    formatters, linters, type checkers'
+	@echo 'make lint    formatters, linters, type checkers (make lint-workflows: only the linters of the workflows; needs Go)'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes a quarter of an hour'
@@ -222,7 +225,7 @@ docs: $(STAMPS)/site
 rooms:
 	@PYTHONPATH=tests $(PYTHON) -m structure.rooms
 
-lint: build
+lint: build lint-workflows
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked -p quorlock --no-default-features -- -D warnings
@@ -232,6 +235,11 @@ lint: build
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest quorlock._quorlock
 	npm run types
+
+# Without shellcheck and pyflakes, which actionlint would run only where they happen to be installed.
+lint-workflows: $(STAMPS)/workflows
+	$(LINTERS)/bin/actionlint -shellcheck= -pyflakes=
+	$(LINTERS)/bin/zizmor --offline --strict-collection --quiet .github
 
 clean:
 	rm -rf $(VENV) $(STAMPS) build/site build/packages build/demo*.html node_modules examples/node_modules examples/nestjs/dist site/node_modules \
@@ -262,6 +270,13 @@ $(STAMPS)/proof: proof/requirements.txt
 	@echo 'Python: making $(SOLVERS)'
 	$(PYTHON) -m venv --clear $(SOLVERS)
 	$(SOLVERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r proof/requirements.txt
+	@touch $@
+
+$(STAMPS)/workflows: .github/requirements.txt
+	@echo 'Python, Go: making $(LINTERS)'
+	$(PYTHON) -m venv --clear $(LINTERS)
+	$(LINTERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r .github/requirements.txt
+	GOBIN='$(abspath $(LINTERS))/bin' go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
 	@touch $@
 
 $(STAMPS)/site: site/requirements.txt site/package-lock.json
