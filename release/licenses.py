@@ -1,8 +1,9 @@
 """Writes LICENSE-THIRD-PARTY: the licences and licence texts of all crates linked by the packages.
 
-    python release/licenses.py [--target RUST_TARGET] [FILE]
+    python release/licenses.py [--target RUST_TARGET] [--crate CRATE ...] [FILE]
 
-The file is generated with the packages and shipped in them. A crate without a licence or without a
+The file is generated with the packages and shipped in them. The default crates are those of the
+Python and the Node.js package. A crate without a licence or without a
 licence text is an error; put the text into release/licenses/CRATE.txt.
 """
 
@@ -13,6 +14,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +31,17 @@ def host() -> str:
     return next(line.removeprefix("host: ") for line in output.splitlines() if line[:5] == "host:")
 
 
-def linked(target: str) -> list[dict[str, Any]]:
-    """Returns the third-party crates that are linked for this target, from `cargo metadata`."""
+def linked(target: str, crates: Iterable[str] = LINKED) -> list[dict[str, Any]]:
+    """Returns the crates that these crates of the workspace link for this target, with themselves.
+    The entries are those of `cargo metadata`."""
     command = ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}"]
     output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
     metadata = json.loads(output)
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node["deps"] for node in metadata["resolve"]["nodes"]}
     found: set[str] = set()
-    left = [key for key, package in packages.items() if package["name"] in LINKED]
+    wanted = set(crates)
+    left = [key for key, package in packages.items() if package["name"] in wanted]
     while left:
         key = left.pop()
         kinds = [kind for part in packages[key]["targets"] for kind in part["kind"]]
@@ -50,8 +54,13 @@ def linked(target: str) -> list[dict[str, Any]]:
             for dependency in nodes[key]
             if any(kind["kind"] is None for kind in dependency["dep_kinds"])
         ]
-    crates = [packages[key] for key in found if packages[key]["source"]]
-    return sorted(crates, key=lambda crate: (crate["name"], crate["version"]))
+    every = [packages[key] for key in found]
+    return sorted(every, key=lambda crate: (crate["name"], crate["version"]))
+
+
+def of_third_parties(crates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the crates that are not part of the workspace."""
+    return [crate for crate in crates if crate["source"]]
 
 
 def texts(crate: dict[str, Any]) -> list[str]:
@@ -89,9 +98,10 @@ def document(crates: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--target", default=None)
+    parser.add_argument("--crate", action="append")
     parser.add_argument("file", nargs="?", type=Path, default=ROOT / "LICENSE-THIRD-PARTY")
     arguments = parser.parse_args()
-    crates = linked(arguments.target or host())
+    crates = of_third_parties(linked(arguments.target or host(), arguments.crate or LINKED))
     arguments.file.write_text(document(crates), encoding="utf-8", newline="\n")
     print(f"{arguments.file.name}: {len(crates)} crates", file=sys.stderr)
 

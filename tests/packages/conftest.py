@@ -17,6 +17,7 @@ from packages.tools import project
 sys.path.insert(0, str(ROOT / "release"))
 
 import npm
+from packages import archives
 
 PROFILE = os.environ.get("PACKAGES_PROFILE", "quick")
 """The cargo profile with which the packages are compiled: `release` in `make packages`."""
@@ -38,6 +39,12 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
             print(built.stdout)
             done.touch()
     return out
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of the command for Linux x64."""
+    return archives.build(tmp_path_factory.mktemp("archives"))
 
 
 @pytest.fixture(scope="session")
