@@ -3,7 +3,8 @@
     python release/home.py                     fails if a file names another home
     python release/home.py REPOSITORY SCOPE    changes the home in all files of the repository
 
-home.toml is authoritative. Manifests and pages cannot read it, so they repeat what it says.
+home.toml is authoritative. Manifests and pages cannot read it, so they repeat what it says. The
+address also determines the name of the container image.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _SCOPE = re.compile(r"@[a-z][\w-]*")
 _MENTION = re.compile(
     r"(?P<repository>https://git[\w.-]+/[\w-]+/quorlock)\b"
     r"|--repo (?P<slug>[\w-]+/quorlock)\b"
+    r"|(?P<image>ghcr\.io/[\w-]+/quorlock)\b"
     r"|(?P<scope>@[a-z][\w-]*)/(?=\$?\{platform\}|(?:linux|darwin|win32|sunos)-)"
 )
 """The ways in which a file can name the home."""
@@ -37,6 +39,11 @@ class Home:
     def slug(self) -> str:
         """The repository's owner and name."""
         return "/".join(self.repository.rsplit("/", 2)[1:])
+
+    @property
+    def image(self) -> str:
+        """The name of the container image, without a tag."""
+        return f"ghcr.io/{self.slug}"
 
 
 def home(root: Path = ROOT) -> Home:
@@ -79,6 +86,7 @@ def move(new: Home, root: Path = ROOT) -> None:
     changes = {
         old.repository: new.repository,
         f"--repo {old.slug}": f"--repo {new.slug}",
+        old.image: new.image,
         f"{old.scope}/": f"{new.scope}/",
         f'scope = "{old.scope}"': f'scope = "{new.scope}"',
     }

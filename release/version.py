@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import home
 import install
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +27,9 @@ NPM_LOCK = ROOT / "package-lock.json"
 
 SEMVER = r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.(0|[1-9]\d*))?"
 """Versions with the same meaning in cargo and npm, which can be converted to PyPI's format."""
+
+IMAGE = rf"({re.escape(home.home().image)}:)(\d+\.\d+\.\d+[\w.-]*)()"
+"""The name and the tag of the image in examples and on pages."""
 
 
 def version() -> str:
@@ -46,6 +50,9 @@ def others() -> Iterator[tuple[str, str]]:
     yield "bindings-node/package.json", json.loads(NPM.read_text())["version"]
     lock = json.loads(NPM_LOCK.read_text())["packages"]["bindings-node"]
     yield "package-lock.json", lock["version"]
+    for path, text in home.files(ROOT):
+        for match in re.finditer(IMAGE, text):
+            yield str(path.relative_to(ROOT)), match[2]
 
 
 def change(path: Path, pattern: str, new: str) -> None:
@@ -64,6 +71,9 @@ def set_version(new: str) -> None:
     change(CARGO, r'^(\S+ = \{ path = "[^"]+", version = ")([^"]+)(")', new)
     change(NPM, r'^(  "version": ")([^"]+)(")', new)
     change(NPM_LOCK, r'(^    "bindings-node": \{\n.*\n      "version": ")([^"]+)(")', new)
+    for path, text in home.files(ROOT):
+        if re.search(IMAGE, text):
+            change(path, IMAGE, new)
     subprocess.run(["cargo", "update", "--workspace", "--offline"], cwd=ROOT, check=True)
     if "-" not in new:
         install.write(install.REGISTRIES)

@@ -1,9 +1,8 @@
-"""examples/serve: the units, the image and the sidecar fit the daemon, and one another."""
+"""examples/serve: the units and the sidecar fit the daemon, the image and one another."""
 
 from __future__ import annotations
 
 import configparser
-import json
 import shutil
 import subprocess
 import sys
@@ -15,8 +14,13 @@ from command_line import CommandLine, cargo_program
 from daemons import Daemon
 from docs.blocks import ROOT
 from docs.test_deployment import Yaml
+from packages.containers import Instructions
 from serve_load import Victim, load, memory
 from servers import Servers
+
+sys.path.append(str(ROOT / "release"))
+
+import home
 
 EXAMPLES = ROOT / "examples" / "serve"
 SOCKET = "/run/quorlock/quorlock.sock"
@@ -28,14 +32,6 @@ def unit(name: str) -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[method-assign,assignment]
     parser.read(EXAMPLES / name)
     return parser
-
-
-def entry_point() -> list[str]:
-    """Returns the command of the image."""
-    lines = (EXAMPLES / "Containerfile").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith("ENTRYPOINT "))
-    command: list[str] = json.loads(line.removeprefix("ENTRYPOINT "))
-    return command
 
 
 def pod() -> dict[str, Any]:
@@ -72,14 +68,19 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 def test_the_command_of_the_image_serves(start_servers: Any, tmp_path: Path) -> None:
     servers: Servers = start_servers(3)
-    program, serve, *options = entry_point()
-    assert (Path(program).name, serve) == ("quorlock", "serve")
-    assert options[:2] == ["--socket", SOCKET]
+    serve, *options = Instructions.read().command
+    assert serve == "serve"
     quorlock = CommandLine("cargo", servers.urls)
-    with Daemon(quorlock, tmp_path / "socket", *options[2:]) as daemon:
+    with Daemon(quorlock, tmp_path / "socket", *options) as daemon:
         assert oct(daemon.path.stat().st_mode & 0o777) == "0o660"
         with daemon.connect() as client:
             client.lock("r")
+
+
+def test_the_socket_exists_even_if_no_node_can_be_reached(tmp_path: Path) -> None:
+    with Daemon(CommandLine("cargo", ["redis://127.0.0.1:1"]), tmp_path / "socket") as daemon:
+        with daemon.connect() as client:
+            assert client.ask("PING") == "PONG"
 
 
 def test_the_application_sees_the_socket_of_the_sidecar() -> None:
@@ -90,13 +91,19 @@ def test_the_application_sees_the_socket_of_the_sidecar() -> None:
     mounts = [sidecar["volumeMounts"], application["volumeMounts"]]
     assert mounts == [[{"name": "quorlock", "mountPath": str(Path(SOCKET).parent)}]] * 2
     assert [volume["name"] for volume in spec["volumes"]] == ["quorlock"]
-    assert sidecar["startupProbe"]["exec"]["command"] == ["test", "-S", SOCKET]
+    # The entry point of the image is the command, and the image has no other program for probes.
+    instructions = Instructions.read()
+    assert sidecar["args"][: len(instructions.command)] == instructions.command
+    assert "command" not in sidecar
+    assert not [name for name in sidecar if name.endswith("Probe")]
+    assert sidecar["image"].partition(":")[0] == home.home().image
+    assert instructions.environment["QUORLOCK_SOCKET"] == SOCKET
     (variable,) = application["env"]
     assert (variable["name"], variable["value"]) == ("QUORLOCK_SOCKET", SOCKET)
     # Both have the group of the socket, whose mode is 0660.
     context = spec["securityContext"]
     assert context["fsGroup"] == context["runAsUser"] == GROUP
-    assert f"USER {GROUP}:{GROUP}\n" in (EXAMPLES / "Containerfile").read_text()
+    assert instructions.user == f"{GROUP}:{GROUP}"
     # The daemon drains for 10 s by default.
     assert spec["terminationGracePeriodSeconds"] > 10
 
@@ -108,9 +115,9 @@ def test_clients_of_the_sidecar_cannot_exceed_its_memory(
     servers: Servers = start_servers(3)
     (sidecar,) = pod()["spec"]["initContainers"]
     limit = int(sidecar["resources"]["limits"]["memory"].removesuffix("Mi"))
-    # As the image contains it.
-    quorlock = CommandLine("pip", servers.urls)
-    with Daemon(quorlock, tmp_path / "socket", *sidecar["args"]) as daemon:
+    serve, *options = sidecar["args"]
+    assert serve == "serve"
+    with Daemon(CommandLine("cargo", servers.urls), tmp_path / "socket", *options) as daemon:
         victim = Victim(daemon)
         with load(daemon.path, "send_half_requests", "lock_long_names", "ask_for_the_status"):
             victim.hold(5)

@@ -48,6 +48,7 @@ def test_all_files_name_one_home() -> None:
     [
         "https://github.com/{owner}/quorlock/blob/main/README.md",
         "gh attestation verify --repo {owner}/quorlock",
+        "ghcr.io/{owner}/quorlock:1.2.3",
         "@{owner}/linux-x64-gnu",
         "`@{owner}/$" + "{{platform}}`",
     ],
@@ -146,7 +147,7 @@ def test_crates_pin_no_dependency() -> None:
 def test_nothing_is_published_that_breaks_the_api() -> None:
     text = WORKFLOW.read_text()
     assert "cargo semver-checks --package quorlock" in text
-    assert "needs: [ci, semver, pack]" in text
+    assert "needs: [ci, semver, pack, image]" in text
 
 
 def test_rust_types_that_hold_something_must_be_used() -> None:
