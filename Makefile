@@ -17,7 +17,7 @@ ACTIONLINT := v1.7.12
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
-    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint lint-workflows rooms clean redis
+    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-gate bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint lint-workflows rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -36,6 +36,7 @@ help:
 	@echo 'make rooms   which room imports which, and import circles anywhere'
 	@echo 'make lint    formatters, linters, type checkers (make lint-workflows: only the linters of the workflows; needs Go)'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
+	@echo 'make bench-gate BEFORE=directory  whether this checkout is slower than the one in the directory, by ratios'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
 	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes a quarter of an hour'
 	@echo 'make bench-scale  many leases, resources, processes and nodes; takes ten minutes (SIZES=short: one)'
@@ -166,6 +167,16 @@ bench: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
 	$(MAKE) --no-print-directory native PROFILE=release
 	$(BIN)/python bench/run.py
 	$(PLOTS)/bin/python bench/report.py
+
+# Compares this checkout with the one in the directory BEFORE.
+bench-gate: $(STAMPS)/venv $(STAMPS)/npm redis
+	@test -d '$(BEFORE)' || { echo 'BEFORE must be the directory of another checkout'; exit 1; }
+	$(MAKE) --no-print-directory native PROFILE=release
+	cargo build --release --locked --quiet -p quorlock-bench
+	$(MAKE) --no-print-directory -C '$(BEFORE)' .cache/venv .cache/npm
+	$(MAKE) --no-print-directory -C '$(BEFORE)' native PROFILE=release
+	cd '$(BEFORE)' && cargo build --release --locked --quiet -p quorlock-bench
+	$(BIN)/python bench/gate.py '$(BEFORE)'
 
 bench-report: $(STAMPS)/plots
 	$(PLOTS)/bin/python bench/report.py

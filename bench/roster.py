@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import peers
 from commands import PLAIN, Commands, record
@@ -18,36 +19,28 @@ from figures import (
     RUST_ASYNC,
     UVLOOP,
 )
-from parameters import HERE, PROGRAMS
+from parameters import PROGRAMS, ROOT
 
-_CLIENTS = HERE / "clients"
 
-OWN = [
-    Contender(RUST, "quorlock", "Rust", "sync", [f"{PROGRAMS}/rust-sync"]),
-    Contender(RUST_ASYNC, "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-async"]),
-    Contender(
-        PYTHON,
-        "quorlock",
-        "Python",
-        "sync",
-        [sys.executable, f"{_CLIENTS}/python_sync.py"],
-    ),
-    Contender(
-        ASYNCIO,
-        "quorlock",
-        "Python",
-        "async",
-        [sys.executable, f"{_CLIENTS}/python_async.py"],
-    ),
-    Contender(
-        UVLOOP,
-        "quorlock",
-        "Python",
-        "async",
-        [sys.executable, f"{_CLIENTS}/python_async.py", "--uvloop"],
-    ),
-    Contender(NODE, "quorlock", "Node.js", "async", ["node", f"{_CLIENTS}/node.js"]),
-]
+def own(root: Path, python: str, suffix: str = "") -> list[Contender]:
+    """Returns the forms of quorlock in a checkout, whose packages this Python has. The suffix
+    follows each name."""
+    programs, clients = root / "target" / "release", root / "bench" / "clients"
+    asyncio = [python, f"{clients}/python_async.py"]
+    return [
+        Contender(name + suffix, "quorlock", language, form, command)
+        for name, language, form, command in [
+            (RUST, "Rust", "sync", [f"{programs}/rust-sync"]),
+            (RUST_ASYNC, "Rust", "async", [f"{programs}/rust-async"]),
+            (PYTHON, "Python", "sync", [python, f"{clients}/python_sync.py"]),
+            (ASYNCIO, "Python", "async", asyncio),
+            (UVLOOP, "Python", "async", [*asyncio, "--uvloop"]),
+            (NODE, "Node.js", "async", ["node", f"{clients}/node.js"]),
+        ]
+    ]
+
+
+OWN = own(ROOT, sys.executable)
 
 
 def contenders() -> tuple[list[Contender], dict[str, str]]:

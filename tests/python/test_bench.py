@@ -25,10 +25,12 @@ from figures import (
     UVLOOP,
     Figures,
 )
+from gate import BEFORE, compare
 from goals import Goal, goals
 from group import Group
 from page import page
 from parameters import RESULTS
+from roster import own
 from servers import Servers
 from turns import Lane
 
@@ -268,3 +270,42 @@ def test_a_contender_that_fails_with_a_frozen_node_misses_the_goal() -> None:
 def test_a_value_equal_to_a_strict_limit_misses_the_goal() -> None:
     found = goal(results(rust=1.0), "memory of one held lease in the Rust core", "bytes")
     assert found.met is False
+
+
+def summary(median: float, rate: float) -> dict[str, Any]:
+    return {"median": median, "rate": rate, "server cpu per node": 10.0}
+
+
+def test_the_gate_finds_the_forms_that_are_slower_than_before() -> None:
+    summaries = {
+        RUST: summary(115, 1000),
+        RUST + BEFORE: summary(100, 1000),
+        PYTHON: summary(109, 800),
+        PYTHON + BEFORE: summary(100, 1000),
+    }
+    slower = [each.name for each in compare(summaries, is_rate=False) if each.is_slower]
+    assert slower == [f"{RUST}, time of a cycle"]
+    slower = [each.name for each in compare(summaries, is_rate=True) if each.is_slower]
+    assert slower == [f"{PYTHON}, time with 64 in flight"]
+
+
+def test_a_form_that_fails_only_now_is_slower() -> None:
+    summaries = {RUST: {"failure": "hangs"}, RUST + BEFORE: summary(100, 1000)}
+    assert all(each.is_slower for each in compare(summaries, is_rate=False))
+
+
+def test_a_form_that_did_not_exist_or_failed_before_is_not_measured() -> None:
+    summaries = {
+        RUST: summary(100, 1000),
+        PYTHON: summary(100, 1000),
+        PYTHON + BEFORE: {"failure": "hangs"},
+    }
+    compared = list(compare(summaries, is_rate=False))
+    assert [each.ratio for each in compared] == [None, None]
+    assert not any(each.is_slower for each in compared)
+
+
+def test_the_gate_runs_the_programs_of_both_checkouts(tmp_path: Path) -> None:
+    for contender in own(tmp_path, str(tmp_path / "python"), BEFORE):
+        assert contender.name.endswith(BEFORE)
+        assert any(word.startswith(f"{tmp_path}/") for word in contender.command)
