@@ -4,7 +4,7 @@
     python release/home.py REPOSITORY SCOPE    changes the home in all files of the repository
 
 home.toml is authoritative. Manifests and pages cannot read it, so they repeat what it says. The
-address also determines the name of the container image.
+address also determines the names of the container image and of the Homebrew formula.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _SCOPE = re.compile(r"@[a-z][\w-]*")
 _MENTION = re.compile(
     r"(?P<repository>https://git[\w.-]+/[\w-]+/quorlock)\b"
     r"|--repo (?P<slug>[\w-]+/quorlock)\b"
+    r"|(?P<tap>[\w-]+/tap/quorlock)\b"
     r"|(?P<image>ghcr\.io/[\w-]+/quorlock)\b"
     r"|(?P<scope>@[a-z][\w-]*)/(?=\$?\{platform\}|(?:linux|darwin|win32|sunos)-)"
 )
@@ -39,6 +40,11 @@ class Home:
     def slug(self) -> str:
         """The repository's owner and name."""
         return "/".join(self.repository.rsplit("/", 2)[1:])
+
+    @property
+    def tap(self) -> str:
+        """The name of the Homebrew formula, in the repository `homebrew-tap` of the same owner."""
+        return f"{self.slug.partition('/')[0]}/tap/quorlock"
 
     @property
     def image(self) -> str:
@@ -87,6 +93,7 @@ def move(new: Home, root: Path = ROOT) -> None:
         old.repository: new.repository,
         f"--repo {old.slug}": f"--repo {new.slug}",
         old.image: new.image,
+        old.tap: new.tap,
         f"{old.scope}/": f"{new.scope}/",
         f'scope = "{old.scope}"': f'scope = "{new.scope}"',
     }

@@ -13,6 +13,7 @@ import home
 import install
 import npm
 import pytest
+import version
 from packages.sandboxes import ROOT
 
 CRATES = {"quorlock-protocol": "core/protocol", "quorlock": "core", "quorlock-cli": "cli"}
@@ -25,6 +26,15 @@ def test_all_packages_have_one_version() -> None:
     command = [sys.executable, str(ROOT / "release" / "version.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_new_version_changes_the_tags_of_the_image(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"run `{home.home().image}:0.1.0`, or {home.home().image}:0.1.0-rc.1\n")
+    version.change(page, version.IMAGE, "1.2.3")
+    assert page.read_text().count(f"{home.home().image}:1.2.3") == 2
+    assert "0.1.0" not in page.read_text()
+    assert "rc" not in page.read_text()
 
 
 @pytest.fixture
@@ -49,6 +59,7 @@ def test_all_files_name_one_home() -> None:
         "https://github.com/{owner}/quorlock/blob/main/README.md",
         "gh attestation verify --repo {owner}/quorlock",
         "ghcr.io/{owner}/quorlock:1.2.3",
+        "brew install {owner}/tap/quorlock",
         "@{owner}/linux-x64-gnu",
         "`@{owner}/$" + "{{platform}}`",
     ],
