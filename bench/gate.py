@@ -8,10 +8,12 @@ the gate.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -21,7 +23,7 @@ from parameters import NODES, ROOT, ROUNDS
 from progress import progress
 from roster import own
 from scenarios.in_flight import MANY, levels
-from turns import Summary, rounds, start
+from turns import Lane, rounds, start
 
 LIMIT = 1.1
 """How many times as slow a form may be. Two runs of the same code differ by a few percent."""
@@ -32,7 +34,7 @@ BEFORE = ", before"
 @dataclass(frozen=True)
 class Comparison:
     """One figure of one form, relative to that of the earlier checkout: above 1 is slower.
-    `ratio` is None if the earlier checkout has no such form, or failed."""
+    `ratio` is None if the form fails in the earlier checkout."""
 
     form: str
     what: str
@@ -47,45 +49,43 @@ class Comparison:
         return self.ratio is not None and self.ratio > LIMIT
 
 
-def costs(summary: Summary, *, is_rate: bool) -> dict[str, float]:
-    """Returns the figures of a summary, each smaller if it is better."""
-    if "failure" in summary:
-        return {}
-    time = {f"time with {MANY} in flight": 1 / summary["rate"]} if is_rate else {}
-    one = {} if is_rate else {"time of a cycle": summary["median"]}
-    level = f"{MANY} in flight" if is_rate else "one at a time"
-    return {**time, **one, f"CPU time of a server, {level}": summary["server cpu per node"]}
-
-
-def compare(summaries: Mapping[str, Summary], *, is_rate: bool) -> Iterator[Comparison]:
+def compare(lanes: Iterable[Lane], level: str) -> Iterator[Comparison]:
     """Yields the comparisons of all forms. A form that fails only in this checkout is slower."""
-    for form, summary in summaries.items():
+    by_name = {lane.contender.name: lane for lane in lanes}
+    for form, after in by_name.items():
         if form.endswith(BEFORE):
             continue
-        after = costs(summary, is_rate=is_rate)
-        before = costs(summaries.get(form + BEFORE, {"failure": "missing"}), is_rate=is_rate)
-        for what, cost in before.items():
-            yield Comparison(form, what, after[what] / cost if after else float("inf"))
-        if not before:
-            yield Comparison(form, "all figures", None)
+        before = by_name[form + BEFORE]
+        if before.is_out or after.is_out:
+            yield Comparison(form, level, None if before.is_out else inf)
+            continue
+        yield Comparison(form, f"time of a cycle, {level}", times(before.rates, after.rates))
+        if after.counts_cpu:
+            cpu = times(after.server_cpu, before.server_cpu)
+            yield Comparison(form, f"CPU time of a server, {level}", cpu)
 
 
-def measure(contenders: list[Contender]) -> list[Comparison]:
+def times(larger: Sequence[float], smaller: Sequence[float]) -> float:
+    """Returns how many times as large the first figures are, which were measured in the same
+    rounds. A slower machine affects both figures of a round."""
+    return median(one / other for one, other in zip(larger, smaller, strict=False))
+
+
+def measure(contenders: Sequence[Contender]) -> list[Comparison]:
     """Measures both checkouts: one cycle at a time, and many in flight."""
-    with ExitStack() as stack:
-        lanes = start(stack, contenders, Group(stack, NODES))
-        rounds("one at a time", lanes, 4 * ROUNDS)
-        single = {lane.contender.name: lane.summary() for lane in lanes}
-    with ExitStack() as stack:
-        able = [each for each in contenders if MANY in levels(each)]
-        lanes = start(stack, able, Group(stack, NODES), concurrency=MANY)
-        rounds(f"{MANY} in flight", lanes, 4 * ROUNDS)
-        many = {lane.contender.name: lane.summary() for lane in lanes}
+    found: list[Comparison] = []
+    for concurrency in (1, MANY):
+        level = f"{concurrency} in flight"
+        able = [each for each in contenders if concurrency in levels(each)]
+        with ExitStack() as stack:
+            lanes = start(stack, able, Group(stack, NODES), concurrency=concurrency)
+            rounds(level, lanes, 4 * ROUNDS)
+            found += compare(lanes, level)
     progress("done\n")
-    return [*compare(single, is_rate=False), *compare(many, is_rate=True)]
+    return found
 
 
-def show(comparisons: list[Comparison]) -> None:
+def show(comparisons: Sequence[Comparison]) -> None:
     """Prints one line for each comparison."""
     for each in comparisons:
         figure = "not measured" if each.ratio is None else f"{each.ratio:.2f} times"

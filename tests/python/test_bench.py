@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -272,37 +273,42 @@ def test_a_value_equal_to_a_strict_limit_misses_the_goal() -> None:
     assert found.met is False
 
 
-def summary(median: float, rate: float) -> dict[str, Any]:
-    return {"median": median, "rate": rate, "server cpu per node": 10.0}
+SLOW = {"micros": [200.0, 300.0, 400.0], "seconds": 0.0009, "cpu": 0.0003}
+
+
+def turned(name: str, *answers: dict[str, Any] | str) -> Lane:
+    """A lane of this name that has had its turns."""
+    it = lane(*answers)
+    it.contender = replace(it.contender, name=name)
+    for _ in answers:
+        it.turn()
+    return it
 
 
 def test_the_gate_finds_the_forms_that_are_slower_than_before() -> None:
-    summaries = {
-        RUST: summary(115, 1000),
-        RUST + BEFORE: summary(100, 1000),
-        PYTHON: summary(109, 800),
-        PYTHON + BEFORE: summary(100, 1000),
-    }
-    slower = [each.name for each in compare(summaries, is_rate=False) if each.is_slower]
-    assert slower == [f"{RUST}, time of a cycle"]
-    slower = [each.name for each in compare(summaries, is_rate=True) if each.is_slower]
-    assert slower == [f"{PYTHON}, time with 64 in flight"]
+    lanes = [
+        turned(RUST, SLOW, SLOW, FAST),
+        turned(RUST + BEFORE, FAST, FAST, FAST),
+        # The machine was slow in one round.
+        turned(PYTHON, FAST, SLOW, FAST),
+        turned(PYTHON + BEFORE, FAST, SLOW, FAST),
+    ]
+    compared = {each.form: each for each in compare(lanes, "1 in flight")}
+    assert compared[RUST].ratio == pytest.approx(1.5)
+    assert compared[PYTHON].ratio == pytest.approx(1)
+    assert [form for form, each in compared.items() if each.is_slower] == [RUST]
 
 
 def test_a_form_that_fails_only_now_is_slower() -> None:
-    summaries = {RUST: {"failure": "hangs"}, RUST + BEFORE: summary(100, 1000)}
-    assert all(each.is_slower for each in compare(summaries, is_rate=False))
+    lanes = [turned(RUST, "fails: a", "fails: b"), turned(RUST + BEFORE, FAST, FAST)]
+    [compared] = compare(lanes, "1 in flight")
+    assert compared.is_slower
 
 
-def test_a_form_that_did_not_exist_or_failed_before_is_not_measured() -> None:
-    summaries = {
-        RUST: summary(100, 1000),
-        PYTHON: summary(100, 1000),
-        PYTHON + BEFORE: {"failure": "hangs"},
-    }
-    compared = list(compare(summaries, is_rate=False))
-    assert [each.ratio for each in compared] == [None, None]
-    assert not any(each.is_slower for each in compared)
+def test_a_form_that_failed_before_is_not_measured() -> None:
+    lanes = [turned(RUST, FAST, FAST), turned(RUST + BEFORE, "fails: a", "fails: b")]
+    [compared] = compare(lanes, "1 in flight")
+    assert (compared.ratio, compared.is_slower) == (None, False)
 
 
 def test_the_gate_runs_the_programs_of_both_checkouts(tmp_path: Path) -> None:
