@@ -25,8 +25,8 @@ from roster import own
 from scenarios.in_flight import MANY, levels
 from turns import Lane, rounds, start
 
-LIMIT = 1.1
-"""How many times as slow a form may be. Two runs of the same code differ by a few percent."""
+LIMIT = 1.2
+"""How many times as slow a form may be. It must exceed the differences between runs of one code."""
 BEFORE = ", before"
 """Follows the names of the contenders of the earlier checkout."""
 
