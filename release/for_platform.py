@@ -6,8 +6,8 @@ PLATFORM is a name in platforms.json. OUT gets wheels/ and addons/PLATFORM/. For
 against glibc 2.17 or musl 1.2, independent of this machine. Packages for other systems must be
 built on them.
 
-One wheel is for all versions of CPython. Its free-threaded builds need a wheel for each version,
-and the interpreter to build it.
+One wheel is for all versions of CPython with the GIL. Free-threaded builds need a wheel for CPython
+3.14, and one for 3.15 and later (`abi3t`), and the interpreters to build them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from pathlib import Path
 import npm
 
 ROOT = Path(__file__).resolve().parent.parent
-FREE_THREADED = ("python3.14t",)
+WHEELS = {"": "cp311-abi3", "python3.14t": "cp314-cp314t", "python3.15t": "cp315-abi3"}
+"""How the tags of each wheel begin, by the interpreter that builds it. The first one needs none."""
+
 GLIBC = "2.17"
 COMPATIBILITY = {"glibc": "manylinux_2_17", "musl": "musllinux_1_2"}
 LIBRARIES = {
@@ -56,9 +58,12 @@ def main() -> None:
         os.environ["RUSTFLAGS"] = "-C target-feature=-crt-static"
     licences = ROOT / "LICENSE-THIRD-PARTY"
     run(sys.executable, ROOT / "release" / "licenses.py", "--target", target, licences)
-    run(*wheel)
-    for interpreter in FREE_THREADED:
-        run(*wheel, "--interpreter", interpreter)
+    for interpreter, tags in WHEELS.items():
+        run(*wheel, *(["--interpreter", interpreter] if interpreter else []))
+        # maturin takes the stable ABI from the features and the interpreters that it finds.
+        if not list(out.glob(f"wheels/*-{tags}*.whl")):
+            built = [path.name for path in out.glob("wheels/*.whl")]
+            raise SystemExit(f"there is no wheel for {tags} among {built}")
     run(*build, "--package", "quorlock-node")
     library = ROOT / "target" / target / "release" / LIBRARIES[fields["os"]]
     shutil.copy(library, addon / "quorlock.node")
