@@ -94,6 +94,14 @@ def test_all_pages_show_the_same_way_to_install() -> None:
     )
 
 
+def test_only_pages_of_an_unpublished_version_say_that_it_is_unpublished() -> None:
+    [start, *_] = install.PAGES
+    is_published = install.filled(start.read_text(), install.REGISTRIES) == start.read_text()
+    pages = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    said = [page for page in pages if re.search(r"not (published|released) yet", page.read_text())]
+    assert bool(said) != is_published, said
+
+
 def test_a_release_installs_from_the_registries() -> None:
     for path in install.PAGES:
         text = path.read_text()
