@@ -34,7 +34,7 @@ help:
 	@echo 'make chaos-serve  the same for a minute, with clients in Go and Java that lock through quorlock serve'
 	@echo 'make soak-serve  quorlock serve for ten minutes under clients that use up its time, files and memory (SECONDS=600)'
 	@echo 'make rooms   which room imports which, and import circles anywhere'
-	@echo 'make lint    formatters, linters, type checkers (make lint-workflows: only the linters of the workflows; needs Go)'
+	@echo 'make lint    formatters, linters, type checkers (make lint-workflows: only those of the workflows)'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-gate BEFORE=directory  whether this checkout is slower than the one in the directory, by ratios'
 	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
@@ -247,9 +247,11 @@ lint: build lint-workflows
 	$(BIN)/python -m mypy.stubtest quorlock._quorlock
 	npm run types
 
-# Without shellcheck and pyflakes, which actionlint would run only where they happen to be installed.
+# Without shellcheck and pyflakes, which actionlint would run only where they happen to be installed. Where Go is
+# missing, only zizmor runs.
 lint-workflows: $(STAMPS)/workflows
-	$(LINTERS)/bin/actionlint -shellcheck= -pyflakes=
+	@if [ -x $(LINTERS)/bin/actionlint ]; then $(LINTERS)/bin/actionlint -shellcheck= -pyflakes=; \
+	  else echo 'actionlint is not installed, because it needs Go: only zizmor checks the workflows'; fi
 	$(LINTERS)/bin/zizmor --offline --strict-collection --quiet .github
 
 clean:
@@ -284,10 +286,10 @@ $(STAMPS)/proof: proof/requirements.txt
 	@touch $@
 
 $(STAMPS)/workflows: .github/requirements.txt
-	@echo 'Python, Go: making $(LINTERS)'
+	@echo 'Python, and Go if it is installed: making $(LINTERS)'
 	$(PYTHON) -m venv --clear $(LINTERS)
 	$(LINTERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r .github/requirements.txt
-	GOBIN='$(abspath $(LINTERS))/bin' go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+	-@! command -v go > /dev/null || GOBIN='$(abspath $(LINTERS))/bin' go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
 	@touch $@
 
 $(STAMPS)/site: site/requirements.txt site/package-lock.json
