@@ -17,7 +17,7 @@ ACTIONLINT := v1.7.12
 PROFILE := quick
 
 .PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
-    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-gate bench-report bench-waiting bench-scale bench-elections bench-shared bench-semaphores bench-serve packages test-packages licenses version home docs lint lint-workflows rooms clean redis
+    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-gate bench-report packages test-packages licenses version home docs lint lint-workflows rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
@@ -37,13 +37,9 @@ help:
 	@echo 'make lint    formatters, linters, type checkers (make lint-workflows: only those of the workflows)'
 	@echo 'make bench   quorlock beside raw sockets and other libraries; takes about fifteen minutes (ROUNDS=8, CYCLES=200)'
 	@echo 'make bench-gate BEFORE=directory  whether this checkout is slower than the one in the directory, by ratios'
-	@echo 'make bench-report  writes docs/performance.md again, from bench/results.json'
-	@echo 'make bench-waiting  waiting under contention, beside other libraries; takes a quarter of an hour'
-	@echo 'make bench-scale  many leases, resources, processes and nodes; takes ten minutes (SIZES=short: one)'
-	@echo 'make bench-elections  changes of leader; takes two minutes (SIZES=short: seconds)'
-	@echo 'make bench-shared     shared locks; takes two minutes (SIZES=short: half a minute)'
-	@echo 'make bench-semaphores  semaphores, beside other libraries; takes ten minutes (SIZES=short: one)'
-	@echo 'make bench-serve  quorlock serve, beside quorlock in process and other libraries; takes four minutes (SIZES=short: half a minute)'
+	@echo 'make bench TOPIC=scale  a topic: scale, waiting, elections, shared, semaphores or serve; takes two to fifteen minutes'
+	@echo '             (SIZES=short: about a minute, and saves nothing; SCENARIOS=held: only these, and saves nothing)'
+	@echo 'make bench-report  writes docs/performance.md again, from the results of all topics'
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
 	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
@@ -161,12 +157,12 @@ chaos-serve: build redis
 soak-serve: build redis
 	$(BIN)/python tests/serve_load.py $(or $(SECONDS),600)
 
-# Both measure what is published, and leave that in place until the next `make build`.
-# The report says what bench/results.json says; without `make bench` before, what is committed there.
+# Measures what is published, and leaves that in place until the next `make build`.
+# The report says what the files results.json say, which only a full run of a topic writes.
 bench: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
 	$(MAKE) --no-print-directory native PROFILE=release
-	$(BIN)/python bench/run.py
-	$(PLOTS)/bin/python bench/report.py
+	$(BIN)/python -m bench $(or $(TOPIC),performance) $(SCENARIOS)
+	$(PLOTS)/bin/python -m bench.report
 
 # Compares this checkout with the one in the directory BEFORE.
 bench-gate: $(STAMPS)/venv $(STAMPS)/npm redis
@@ -176,42 +172,10 @@ bench-gate: $(STAMPS)/venv $(STAMPS)/npm redis
 	$(MAKE) --no-print-directory -C '$(BEFORE)' .cache/venv .cache/npm
 	$(MAKE) --no-print-directory -C '$(BEFORE)' native PROFILE=release
 	cd '$(BEFORE)' && cargo build --release --locked --quiet -p quorlock-bench
-	$(BIN)/python bench/gate.py '$(BEFORE)'
+	$(BIN)/python -m bench.gate '$(BEFORE)'
 
 bench-report: $(STAMPS)/plots
-	$(PLOTS)/bin/python bench/report.py
-
-bench-waiting: $(STAMPS)/venv $(STAMPS)/npm redis
-	$(MAKE) --no-print-directory native PROFILE=release
-	$(BIN)/python bench/waiting/main.py
-
-# Writes the page again, too, unless the sizes are short.
-bench-scale: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
-	$(MAKE) --no-print-directory native PROFILE=release
-	$(BIN)/python bench/scale/main.py
-	$(PLOTS)/bin/python bench/report.py
-
-# Writes the page again, too, unless the sizes are short.
-bench-elections: $(STAMPS)/venv redis $(STAMPS)/plots
-	$(MAKE) --no-print-directory native PROFILE=release
-	$(BIN)/python bench/elections/main.py
-	$(PLOTS)/bin/python bench/report.py
-
-bench-shared: $(STAMPS)/venv redis $(STAMPS)/plots
-	$(BIN)/python bench/shared/main.py
-	$(PLOTS)/bin/python bench/report.py
-
-# Writes the page again, too, unless the sizes are short.
-bench-semaphores: $(STAMPS)/venv $(STAMPS)/npm redis $(STAMPS)/plots
-	$(MAKE) --no-print-directory native PROFILE=release
-	$(BIN)/python bench/semaphores/main.py
-	$(PLOTS)/bin/python bench/report.py
-
-# Writes the page again, too, unless the sizes are short.
-bench-serve: $(STAMPS)/venv redis $(STAMPS)/plots
-	$(MAKE) --no-print-directory native PROFILE=release
-	$(BIN)/python bench/serve/main.py
-	$(PLOTS)/bin/python bench/report.py
+	$(PLOTS)/bin/python -m bench.report
 
 packages: $(STAMPS)/venv
 	$(BIN)/python release/build.py build/packages $(PROFILE)

@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha1
 
-from contender import Contender, Process
-from figures import FLOOR, FLOOR_PLAIN, RUST
 from servers import Server, Servers, encode_command
 
 import quorlock
+from bench.contender import Contender, Process
+from bench.names import FLOOR, FLOOR_PLAIN, RUST
 
 Command = list[str]
 

@@ -15,15 +15,13 @@ from math import inf
 from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
-from contender import Contender
-from group import Group
-from parameters import NODES, ROOT, ROUNDS
-from progress import progress
-from roster import own
-from scenarios.in_flight import MANY, levels
-from turns import Lane, rounds, start
+from bench.contender import Contender
+from bench.contenders import own
+from bench.group import Group
+from bench.performance.cycles import MANY, most_in_flight
+from bench.progress import progress
+from bench.settings import ROOT, ROUNDS
+from bench.turns import Lane, rounds, start
 
 LIMIT = 1.2
 """How many times as slow a form may be. It must exceed the differences between runs of one code."""
@@ -76,9 +74,9 @@ def measure(contenders: Sequence[Contender]) -> list[Comparison]:
     found: list[Comparison] = []
     for concurrency in (1, MANY):
         level = f"{concurrency} in flight"
-        able = [each for each in contenders if concurrency in levels(each)]
+        able = [each for each in contenders if concurrency <= most_in_flight(each)]
         with ExitStack() as stack:
-            lanes = start(stack, able, Group(stack, NODES), concurrency=concurrency)
+            lanes = start(stack, able, Group(stack), concurrency=concurrency)
             rounds(level, lanes, 4 * ROUNDS)
             found += compare(lanes, level)
     progress("done\n")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from parameters import NODES
-from placing import place
-from servers import Server, Servers, encode_command, read_reply
+from servers import Reply, Server, Servers, encode_command, read_reply
+
+from bench.placing import place
+from bench.settings import NODES, PATIENCE
 
 
 class Group:
@@ -24,6 +26,10 @@ class Group:
     def cpu(self) -> float:
         """Returns the CPU time that all servers together have used so far, in seconds."""
         return sum(meter.cpu() for meter in self.meters)
+
+    def queued(self, resource: str) -> list[Reply]:
+        """Returns the number of waiters in the queue of each node."""
+        return [server.command("ZCARD", f"{{{resource}}}:queue") for server in self.servers]
 
 
 class Meter:
@@ -62,3 +68,12 @@ class Meter:
         self._connection.sendall(encode_command("INFO", section))
         reply = str(read_reply(self._reader))
         return dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
+
+
+def wait_for(condition: Callable[[], object], failure: str, patience: float = PATIENCE) -> None:
+    """Waits until the condition is true. Exits with `failure` if that takes too long."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(failure)
+        time.sleep(0.01)

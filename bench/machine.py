@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from parameters import ROOT
 from servers import find_binary
+
+from bench.settings import ROOT
 
 _VERSIONS: dict[str, Sequence[str]] = {
     "Python": [sys.executable, "--version"],

@@ -1,20 +1,12 @@
-"""Draws the pictures of `docs/performance.md`. The output is deterministic."""
+"""The style of all pictures. The output is deterministic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import exp, log
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
-from figures import FLOOR, FLOOR_ALL, FLOOR_PLAIN, Figures
-from markdown import failure, micros
 from matplotlib import pyplot
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 mpl.use("svg")
 mpl.rcParams.update(
@@ -33,14 +25,6 @@ mpl.rcParams.update(
 )
 
 ACCENT, GREY, NEUTRAL, INK = "#1d6fd1", "#7d8590", "#c3c9d1", "#24292f"
-COLOURS = {"quorlock": ACCENT, "floor": GREY, "peer": NEUTRAL}
-
-SHOWN = {
-    FLOOR: "raw sockets (floor)",
-    FLOOR_ALL: "raw sockets, all nodes",
-    FLOOR_PLAIN: "raw sockets, plain lock",
-}
-"""Labels of contenders whose names are not clear by themselves."""
 
 DARK = """
 @media (prefers-color-scheme: dark) {
@@ -57,252 +41,9 @@ DARK = """
 }"""
 """The colours of the plots on dark pages. The plots keep a background of their own."""
 
-FAR = 10
-"""Bars longer than this multiple of the floor (or of the healthy bar) are cut off."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """The figure of a contender, or the reason why there is none."""
-
-    length: float | None
-    label: str
-
-
-def draw(figures: Figures, directory: Path) -> None:
-    directory.mkdir(exist_ok=True)
-    plots: Mapping[str, Callable[[Figures], Figure]] = {
-        "one-at-a-time": _one_at_a_time,
-        "throughput": _throughput,
-        "faults": _faults,
-        "nodes": _nodes,
-    }
-    for name, plot in plots.items():
-        save(plot(figures), directory / f"performance-{name}.svg")
-
 
 def save(picture: Figure, path: Path) -> None:
     """Writes the picture as SVG that also fits dark pages."""
     picture.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     pyplot.close(picture)
     path.write_text(path.read_text().replace("</style>", f"{DARK}</style>", 1))
-
-
-def _one_at_a_time(figures: Figures) -> Figure:
-    summaries = figures.all["one at a time"]["5"]
-    good = {each: one["median"] for each, one in summaries.items() if "median" in one}
-    names = sorted(good, key=good.__getitem__)
-    floor = good[FLOOR]
-    picture, axes = pyplot.subplots(figsize=(8, 0.3 * len(names) + 1.2))
-    bars = {each: Bar(good[each], micros(good[each])) for each in names}
-    _bars(axes, figures, names, bars, FAR * floor)
-    axes.axvline(floor, color=GREY, linewidth=1, linestyle="--", zorder=0)
-    axes.set_xlabel("µs per acquire + release, median")
-    _name(axes, figures, names)
-    axes.set_title("One lock at a time on five nodes: shorter is better")
-    return picture
-
-
-def _throughput(figures: Figures) -> Figure:
-    levels = figures.all["in flight"]
-    best: dict[str, float] = {}
-    for summaries in levels.values():
-        for each, one in summaries.items():
-            best[each] = max(best.get(each, 0.0), one.get("rate", 0.0))
-    names = sorted(best, key=best.__getitem__, reverse=True)
-    panels = {
-        f"{int(level):,} in flight": {
-            each: _bar(summaries.get(each), "rate", lambda rate: f"{rate:,.0f}") for each in names
-        }
-        for level, summaries in levels.items()
-    }
-    longest = 1.25 * max(best.values())  # leaves room for the figures
-    return _panels(
-        figures,
-        names,
-        panels,
-        longest,
-        "Throughput of one process on five nodes: longer is better",
-        "acquire + release per second",
-    )
-
-
-def _bar(summary: Mapping[str, Any] | None, key: str, label: Callable[[float], str]) -> Bar | None:
-    if summary is None:
-        return None
-    if "failure" in summary:
-        return Bar(None, failure(summary))
-    return Bar(summary[key], label(summary[key]))
-
-
-def _faults(figures: Figures) -> Figure:
-    faults = figures.all["faults"]
-    ratios: dict[str, dict[str, float]] = {}
-    panels: dict[str, dict[str, Bar | None]] = {}
-    for fault, both in faults.items():
-        panel: dict[str, Bar | None] = {}
-        for each, one in both["faulty"].items():
-            times = figures.times_healthy(each, fault)
-            ratios.setdefault(each, {})[fault] = FAR if times is None else min(times, FAR)
-            panel[each] = Bar(None, failure(one)) if "failure" in one else _times(times)
-        panels[fault] = panel
-    # Sort by kind, then by the sum of the ratios.
-    kinds = ["floor", "quorlock", "peer"]
-    names = sorted(ratios, key=lambda each: (kinds.index(figures.kind(each)), _sum(ratios[each])))
-    return _panels(
-        figures,
-        names,
-        panels,
-        FAR,
-        "One lock at a time while some of five nodes fail: shorter is better",
-        "median time, as a multiple of the same contender's on healthy nodes (dashed: the same)",
-        mark=1,
-    )
-
-
-def _times(times: float | None) -> Bar | None:
-    if times is None:
-        return None
-    return Bar(times, f"{times:,.2f}" if times < FAR else f"{times:,.0f}")
-
-
-def _sum(ratios: Mapping[str, float]) -> float:
-    return sum(ratios.values())
-
-
-def _panels(
-    figures: Figures,
-    names: Sequence[str],
-    panels: Mapping[str, Mapping[str, Bar | None]],
-    longest: float,
-    title: str,
-    unit: str,
-    *,
-    mark: float | None = None,
-) -> Figure:
-    """Draws panels of bars next to each other, with the names of contenders on the left."""
-    picture, all_axes = pyplot.subplots(
-        1, len(panels), sharey=True, figsize=(11, 0.3 * len(names) + 1.6), layout="constrained"
-    )
-    for axes, (heading, bars) in zip(all_axes, panels.items(), strict=True):
-        _bars(axes, figures, names, bars, longest)
-        axes.set_title(heading, fontsize=10)
-        axes.xaxis.set_major_locator(MaxNLocator(3))
-        if mark is not None:
-            axes.axvline(mark, color=GREY, linewidth=1, linestyle="--", zorder=0)
-    _name(all_axes[0], figures, names)
-    picture.suptitle(title, x=0.01, ha="left", fontsize=11)
-    picture.supxlabel(unit, fontsize=10)
-    return picture
-
-
-def _bars(
-    axes: Axes,
-    figures: Figures,
-    names: Sequence[str],
-    bars: Mapping[str, Bar | None],
-    longest: float,
-) -> None:
-    """Draws horizontal bars, the first one at the top. Cut bars have an arrow."""
-    for row, each in enumerate(names):
-        bar = bars.get(each)
-        if bar is None:
-            continue
-        length = bar.length or 0.0
-        colour = COLOURS[figures.kind(each)]
-        axes.barh(row, min(length, longest), color=colour, height=0.72)
-        # A cut bar reaches the edge, so its figure is drawn on the bar.
-        is_cut = length > longest
-        axes.text(
-            longest * 0.98 if is_cut else length + longest * 0.015,
-            row,
-            f"{bar.label} →" if is_cut else bar.label,
-            va="center",
-            ha="right" if is_cut else "left",
-            fontsize=9,
-            color=GREY if bar.length is None else INK,
-            style="italic" if bar.length is None else "normal",
-            # Keeps the text readable where a line crosses it.
-            bbox=None if is_cut else {"facecolor": "white", "edgecolor": "none", "pad": 0.8},
-        )
-    axes.set_xlim(0, longest * 1.02)
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-
-
-def _name(axes: Axes, figures: Figures, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [SHOWN.get(each, each) for each in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    for label, each in zip(axes.get_yticklabels(), names, strict=True):
-        if figures.kind(each) == "quorlock":
-            label.set_color(ACCENT)
-            label.set_fontweight("bold")
-
-
-def _nodes(figures: Figures) -> Figure:
-    by_count = figures.all["one at a time"]
-    counts = [int(count) for count in by_count]
-    names = [each for each, one in by_count[str(counts[-1])].items() if "median" in one]
-    picture, axes = pyplot.subplots(figsize=(8, 7))
-    ends = {}
-    for each in names:
-        known = [(int(n), by_count[n][each].get("median")) for n in by_count]
-        points = [(n, figure) for n, figure in known if figure is not None]
-        kind = figures.kind(each)
-        axes.plot(
-            *zip(*points, strict=True),
-            color=COLOURS[kind],
-            marker="o",
-            markersize=4,
-            linewidth=2 if kind == "quorlock" else 1.3,
-            linestyle="--" if kind == "floor" else "-",
-            zorder=3 if kind == "quorlock" else 2,
-        )
-        ends[each] = points[-1][1]
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f} µs")
-    axes.yaxis.set_minor_formatter(lambda value, _: "")
-    axes.set_xticks(counts)
-    axes.set_xlabel("nodes")
-    axes.set_ylabel("acquire + release, median")
-    axes.set_title("One lock at a time, by the number of nodes: lower is better")
-    _label_ends(axes, figures, ends, counts[-1])
-    return picture
-
-
-def _label_ends(axes: Axes, figures: Figures, ends: Mapping[str, float], last: int) -> None:
-    """Writes the name of each line at its right end. Moves names so that none overlap."""
-    bottom, top = (log(limit) for limit in axes.get_ylim())
-    names = sorted(ends, key=ends.__getitem__)
-    heights = _apart([log(ends[each]) for each in names], (top - bottom) / 34)
-    for each, height in zip(names, heights, strict=True):
-        kind = figures.kind(each)
-        axes.annotate(
-            SHOWN.get(each, each),
-            (last, ends[each]),
-            (last + 0.5, exp(height)),
-            fontsize=9,
-            va="center",
-            color=ACCENT if kind == "quorlock" else INK,
-            fontweight="bold" if kind == "quorlock" else "normal",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": COLOURS[kind],
-                "linewidth": 0.6,
-                "relpos": (0, 0.5),
-                "shrinkB": 0,
-            },
-            annotation_clip=False,
-        )
-
-
-def _apart(heights: Sequence[float], step: float) -> list[float]:
-    """Returns the ascending heights, moved so that neighbours differ by at least `step`."""
-    places = list(heights)
-    for _ in range(500):  # each iteration pushes close neighbours apart
-        for below in range(len(places) - 1):
-            missing = step - (places[below + 1] - places[below])
-            if missing > 0:
-                places[below] -= missing / 2
-                places[below + 1] += missing / 2
-    return places

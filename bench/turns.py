@@ -10,10 +10,10 @@ from statistics import median, quantiles
 from time import monotonic
 from typing import Any
 
-from contender import Contender, FailedError, Process
-from group import Group
-from parameters import CYCLES, LIMIT, ROUNDS, TURN, WARM
-from progress import progress
+from bench.contender import Contender, FailedError, Process
+from bench.group import Group
+from bench.progress import progress
+from bench.settings import CYCLES, LIMIT, NODES, ROUNDS, TURN, WARM
 
 Summary = dict[str, Any]
 
@@ -122,21 +122,22 @@ def start(
 ) -> list[Lane]:
     """Starts a process of each contender, warmed up. They are ended when `stack` is closed."""
     lanes: list[Lane] = []
+    stack.callback(_close, lanes)
     for contender in contenders:
         process = Process([*contender.command, *group.urls], contender.environment)
-        stack.callback(process.close)
         lanes.append(Lane(contender, process, group, concurrency, counts_cpu))
-
-    def hang_up() -> None:
-        for lane in lanes:
-            lane.process.hang_up()
-
-    stack.callback(hang_up)  # first tell all of them to exit, then wait for each
     try_all(lanes)
     for lane in lanes:
         if not lane.is_out:
             lane.warm_up()
     return lanes
+
+
+def _close(lanes: Sequence[Lane]) -> None:
+    for lane in lanes:
+        lane.process.hang_up()  # first tell all of them to exit, then wait for each
+    for lane in lanes:
+        lane.process.close()
 
 
 def try_all(lanes: Sequence[Lane]) -> None:
@@ -161,3 +162,23 @@ def rounds(title: str, lanes: Sequence[Lane], count: int = ROUNDS) -> None:
         for lane in order:
             if not lane.is_out:
                 lane.turn()
+
+
+def summaries(lanes: Iterable[Lane]) -> dict[str, Summary]:
+    """Returns the summaries by contender."""
+    return {lane.contender.name: lane.summary() for lane in lanes}
+
+
+def compare(
+    title: str,
+    contenders: Iterable[Contender],
+    nodes: int = NODES,
+    *,
+    concurrency: int = 1,
+    count: int = ROUNDS,
+) -> dict[str, Summary]:
+    """Lets the contenders take turns on new nodes. Returns their summaries."""
+    with ExitStack() as stack:
+        lanes = start(stack, contenders, Group(stack, nodes), concurrency=concurrency)
+        rounds(title, lanes, count)
+        return summaries(lanes)

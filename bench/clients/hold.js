@@ -1,4 +1,4 @@
-// Holds leases. bench/scenarios/holding.py describes the protocol. Run it with --expose-gc.
+// Holds leases. bench/holders.py describes the protocol. Run it with --expose-gc.
 
 import { Client } from 'quorlock'
 import { createInterface } from 'node:readline'

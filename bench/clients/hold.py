@@ -1,4 +1,4 @@
-"""Holds leases with asyncio. `bench/scenarios/holding.py` describes the protocol."""
+"""Holds leases with asyncio. `bench/holders.py` describes the protocol."""
 
 import asyncio
 import gc

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 
 import uvloop
 from serving import serve_async
@@ -12,11 +13,14 @@ on_uvloop = sys.argv[1] == "--uvloop"
 client = quorlock.Client(sys.argv[1 + on_uvloop :], auto_extend=False)
 
 
-async def cycle(key: str) -> None:
-    async with client.lock(key):
-        pass
+def lock(key: str) -> Callable[[], Awaitable[None]]:
+    async def cycle() -> None:
+        async with client.lock(key):
+            pass
+
+    return cycle
 
 
 name = f"quorlock Python ({'uvloop' if on_uvloop else 'asyncio'})"
 with asyncio.Runner(loop_factory=uvloop.new_event_loop if on_uvloop else None) as runner:
-    runner.run(serve_async(name, cycle))
+    runner.run(serve_async(name, lock))

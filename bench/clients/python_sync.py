@@ -1,6 +1,7 @@
 """The contender quorlock in Python with blocking calls."""
 
 import sys
+from collections.abc import Callable
 
 from serving import serve
 
@@ -9,9 +10,12 @@ import quorlock
 client = quorlock.Client(sys.argv[1:], auto_extend=False)
 
 
-def cycle(key: str) -> None:
-    with client.lock(key):
-        pass
+def lock(key: str) -> Callable[[], None]:
+    def cycle() -> None:
+        with client.lock(key):
+            pass
+
+    return cycle
 
 
-serve("quorlock Python", cycle)
+serve("quorlock Python", lock)

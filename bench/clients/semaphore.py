@@ -2,6 +2,7 @@
 the limit of the semaphores."""
 
 import sys
+from collections.abc import Callable
 
 from serving import serve
 
@@ -11,14 +12,16 @@ kind, *urls = sys.argv[1:]
 client = quorlock.Client(urls, auto_extend=False)
 
 
-def cycle_lock(key: str) -> None:
-    with client.lock(key):
-        pass
+def lock(key: str) -> Callable[[], None]:
+    def cycle_lock() -> None:
+        with client.lock(key):
+            pass
+
+    def cycle_semaphore() -> None:
+        with client.semaphore(key, limit=int(kind)):
+            pass
+
+    return cycle_lock if kind == "lock" else cycle_semaphore
 
 
-def cycle_semaphore(key: str) -> None:
-    with client.semaphore(key, limit=int(kind)):
-        pass
-
-
-serve(f"quorlock Python {kind}", cycle_lock if kind == "lock" else cycle_semaphore)
+serve(f"quorlock Python {kind}", lock)

@@ -12,50 +12,55 @@ from concurrent.futures import ThreadPoolExecutor
 Micros = list[float]
 
 
-def serve(name: str, cycle: Callable[[str], None]) -> None:
-    """Runs cycles in threads. `cycle` is called with the key."""
+def serve(name: str, lock: Callable[[str], Callable[[], object]]) -> None:
+    """Runs cycles in threads. `lock` returns the cycle of a key."""
 
-    def loop(cycles: int, key: int) -> Micros:
+    def loop(cycle: Callable[[], object], cycles: int) -> Micros:
         micros = []
         for _ in range(cycles):
             start = time.perf_counter()
-            cycle(f"{name}-{key}")
+            cycle()
             micros.append((time.perf_counter() - start) * 1e6)
         return micros
 
     # Threads are reused between requests, as in a server.
     with ThreadPoolExecutor(max_workers=1000) as threads:
-        for cycles, concurrency in requests():
+        for cycles, keys in _requests(name):
+            locks = [lock(key) for key in keys]
             with Answer() as answer:
-                if concurrency == 1:
-                    answer.micros = loop(cycles, 0)
+                if len(locks) == 1:
+                    answer.micros = loop(locks[0], cycles)
                 else:
-                    loops = threads.map(lambda key, n=cycles: loop(n, key), range(concurrency))
+                    loops = threads.map(loop, locks, [cycles] * len(locks))
                     answer.micros = [each for micros in loops for each in micros]
 
 
-async def serve_async(name: str, cycle: Callable[[str], Awaitable[None]]) -> None:
-    """Runs cycles in tasks. `cycle` is called with the key."""
+async def serve_async(name: str, lock: Callable[[str], Callable[[], Awaitable[object]]]) -> None:
+    """Runs cycles in tasks. `lock` returns the cycle of a key."""
 
-    async def loop(cycles: int, key: int) -> Micros:
+    async def loop(cycle: Callable[[], Awaitable[object]], cycles: int) -> Micros:
         micros = []
         for _ in range(cycles):
             start = time.perf_counter()
-            await cycle(f"{name}-{key}")
+            await cycle()
             micros.append((time.perf_counter() - start) * 1e6)
         return micros
 
     # Reading blocks the event loop, which is idle between two requests.
-    for cycles, concurrency in requests():
+    for cycles, keys in _requests(name):
+        locks = [lock(key) for key in keys]
         with Answer() as answer:
-            loops = await asyncio.gather(*(loop(cycles, key) for key in range(concurrency)))
-            answer.micros = [each for micros in loops for each in micros]
+            loops = [asyncio.create_task(loop(each, cycles)) for each in locks]
+            # Wait for all loops, also when one fails: interrupting them would leave keys behind.
+            await asyncio.wait(loops)
+            answer.micros = [each for done in loops for each in done.result()]
 
 
-def requests() -> Iterator[tuple[int, int]]:
+def _requests(name: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number of cycles and the keys of each request."""
     for line in sys.stdin:
         request = json.loads(line)
-        yield request["cycles"], request["concurrency"]
+        yield request["cycles"], [f"{name}-{number}" for number in range(request["concurrency"])]
 
 
 class Answer:

@@ -1,78 +1,77 @@
-"""The peers that the bench compares with quorlock; see README.md in this directory.
-
-The directory `tests` must be on the path, as for the rest of the bench.
-"""
+"""The peers that the bench compares with quorlock; see README.md in this directory."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from interop.installing import Ecosystem, NotInstalledError
 
-from peers.ecosystems import AIOREDLOCK, GO, JAVA, NODE, PYTHON, REDLOCK_NG, RUST
-from peers.peer import Language, Peer
-
-__all__ = ["Peer", "available"]
+from bench.contender import Contender, Form, Language
+from bench.peers.ecosystems import AIOREDLOCK, GO, JAVA, NODE, PYTHON, REDLOCK_NG, RUST
+from bench.progress import progress
 
 
 @dataclass(frozen=True)
-class _Library:
-    """A peer that may not be installed. `Peer` documents the fields."""
+class Library:
+    """A library, wrapped in a program with the protocol of contenders."""
 
     name: str
     ecosystem: Ecosystem
     language: Language
-    blocks: bool = False
+    form: Form
     one_node: bool = False
+    """Whether it supports only a single node."""
     frozen: bool = False
+    """Whether its cycles succeed with one of five nodes frozen, even if they take long: some take
+    ten seconds. If not, they fail or hang."""
 
-    def peer(self) -> Peer:
-        return Peer(
-            name=self.name,
-            command=[*map(str, self.ecosystem.program), self.name],
-            environment=dict(self.ecosystem.environment),
-            nodes="one" if self.one_node else "many",
-            language=self.language,
-            form="sync" if self.blocks else "async",
-            concurrency=True,
-            frozen=self.frozen,
+    def contender(self) -> Contender:
+        command = [*map(str, self.ecosystem.program), self.name]
+        environment = self.ecosystem.environment
+        return Contender(
+            self.name, "peer", self.language, self.form, command, environment, self.one_node
         )
 
 
-_LIBRARIES = [
-    _Library("pottery", PYTHON, "Python", blocks=True, frozen=True),
-    _Library("pottery-asyncio", PYTHON, "Python", frozen=True),
-    _Library("redlock-ng", REDLOCK_NG, "Python", blocks=True, frozen=True),
-    _Library("redlock-ng-asyncio", REDLOCK_NG, "Python", frozen=True),
-    _Library("redlock-py", PYTHON, "Python", blocks=True),
-    _Library("aioredlock", AIOREDLOCK, "Python"),
-    _Library("redis-py", PYTHON, "Python", blocks=True, one_node=True),
-    _Library("redis-py-asyncio", PYTHON, "Python", one_node=True),
-    _Library("python-redis-lock", PYTHON, "Python", blocks=True, one_node=True),
-    _Library("redlock-4", NODE, "Node.js"),
-    _Library("redlock-5", NODE, "Node.js", frozen=True),
-    _Library("redis-semaphore", NODE, "Node.js"),
-    _Library("rslock", RUST, "Rust", frozen=True),
-    _Library("redsync", GO, "Go", frozen=True),
-    _Library("redsync-fail-fast", GO, "Go", frozen=True),
-    _Library("redisson", JAVA, "Java", blocks=True, frozen=True),
+LIBRARIES = [
+    Library("pottery", PYTHON, "Python", "sync", frozen=True),
+    Library("pottery-asyncio", PYTHON, "Python", "async", frozen=True),
+    Library("redlock-ng", REDLOCK_NG, "Python", "sync", frozen=True),
+    Library("redlock-ng-asyncio", REDLOCK_NG, "Python", "async", frozen=True),
+    Library("redlock-py", PYTHON, "Python", "sync"),
+    Library("aioredlock", AIOREDLOCK, "Python", "async"),
+    Library("redis-py", PYTHON, "Python", "sync", one_node=True),
+    Library("redis-py-asyncio", PYTHON, "Python", "async", one_node=True),
+    Library("python-redis-lock", PYTHON, "Python", "sync", one_node=True),
+    Library("redlock-4", NODE, "Node.js", "async"),
+    Library("redlock-5", NODE, "Node.js", "async", frozen=True),
+    Library("redis-semaphore", NODE, "Node.js", "async"),
+    Library("rslock", RUST, "Rust", "async", frozen=True),
+    Library("redsync", GO, "Go", "async", frozen=True),
+    Library("redsync-fail-fast", GO, "Go", "async", frozen=True),
+    Library("redisson", JAVA, "Java", "sync", frozen=True),
 ]
 
 
-def available() -> tuple[list[Peer], dict[str, str]]:
-    """Installs missing peers. Returns the installed ones, and why the others are missing."""
-    ecosystems = {library.ecosystem.directory: library.ecosystem for library in _LIBRARIES}
+def install(ecosystems: Iterable[Ecosystem]) -> dict[str, str]:
+    """Installs missing libraries. Returns why some are not installed, by the directory."""
     reasons = {}
-    for directory, ecosystem in ecosystems.items():
-        print(f"peers: {directory}, installed if it is missing", file=sys.stderr, flush=True)
+    for directory, ecosystem in {each.directory: each for each in ecosystems}.items():
+        progress(f"installing the peers in {directory} if they are missing")
         try:
             ecosystem.install()
         except NotInstalledError as error:
             reasons[directory] = str(error)
-    missing = {
-        library.name: reasons[library.ecosystem.directory]
-        for library in _LIBRARIES
-        if library.ecosystem.directory in reasons
-    }
-    return [library.peer() for library in _LIBRARIES if library.name not in missing], missing
+    return reasons
+
+
+def node(name: str, library: str) -> Contender:
+    """Returns a contender that is a library of `node/peer.cjs`."""
+    command = [*map(str, NODE.program), library]
+    return Contender(name, "peer", "Node.js", "async", command, NODE.environment)
+
+
+def java(name: str, library: str) -> Contender:
+    """Returns a contender that is a library of `Peer.java`."""
+    return Contender(name, "peer", "Java", "sync", [*map(str, JAVA.program), library])

@@ -1,6 +1,6 @@
 """Runs every peer on real servers, healthy and with one frozen, and prints the results.
 
-    .venv/bin/python bench/peers/check.py [NAME...]
+    .venv/bin/python -m bench.peers.check [NAME...]
 
 Run it, after `make build`, when you change a pin or a program here; the bench does not need it. The
 exit status is 1 if a peer does not behave as declared in __init__.py, or if a cycle is not an
@@ -9,22 +9,15 @@ acquire and a release on a majority of the nodes.
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import subprocess
 import sys
 import time
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-BENCH = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(BENCH), str(BENCH.parent / "tests")]
+from servers import Server, Servers
 
-from servers import Server, Servers  # noqa: E402
-
-from peers import Peer, available  # noqa: E402
+from bench.contender import FailedError, Process
+from bench.peers import LIBRARIES, Library, install
 
 CYCLES = 50
 NODES = [1, 3, 5]
@@ -35,45 +28,15 @@ STRAGGLERS = 0.2
 """Seconds for commands that a library sends after it has returned."""
 
 
-class Program:
-    """A running peer. At the end of `with` it is killed unless it exits by itself."""
-
-    def __init__(self, peer: Peer, servers: Servers) -> None:
-        self._process = subprocess.Popen(
-            [*peer.command, *servers.urls],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **peer.environment},
-        )
-
-    def run(self, cycles: int, concurrency: int, patience: float) -> dict[str, Any]:
-        """Returns the answer; an error if there is none within `patience` seconds."""
-        assert self._process.stdin
-        assert self._process.stdout
-        request = {"cycles": cycles, "concurrency": concurrency}
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
-        if not select.select([self._process.stdout], [], [], patience)[0]:
-            return {"error": f"no answer in {patience:g} s"}
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "ended"}')
-        return answer
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        try:
-            self._process.wait(2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+@contextmanager
+def warmed_up(library: Library, servers: Servers) -> Iterator[Process]:
+    contender = library.contender()
+    process = Process([*contender.command, *servers.urls], contender.environment)
+    try:
+        process.ask({"cycles": 5, "concurrency": 1}, 60)
+        yield process
+    finally:
+        process.close()
 
 
 def deletions(server: Server) -> int:
@@ -83,79 +46,81 @@ def deletions(server: Server) -> int:
     return int(rest.partition(",")[0]) if found else 0
 
 
-def try_healthy(peer: Peer, servers: Servers) -> list[str]:
+def try_healthy(library: Library, servers: Servers) -> list[str]:
     """Runs one process with each concurrency, and returns the errors."""
-    wrong = []
-    nodes = list(servers)
-    with Program(peer, servers) as program:
-        program.run(5, 1, 60)
-        for concurrency in CONCURRENCY if peer.concurrency else [1]:
-            time.sleep(STRAGGLERS)
-            before = [deletions(node) for node in nodes]
-            began = time.monotonic()
-            answer = program.run(CYCLES, concurrency, 60)
-            took = time.monotonic() - began
-            time.sleep(STRAGGLERS)
-            after = [deletions(node) for node in nodes]
-            released = [new - old for new, old in zip(after, before, strict=True)]
-            where = f"{peer.name}, N = {len(nodes)}, {concurrency} at once"
-            if "error" in answer:
-                wrong.append(f"{where}: {answer['error']}")
-                continue
-            micros, cycles = sorted(answer["micros"]), CYCLES * concurrency
-            cpu, rate = answer["cpu"] / cycles * 1e6, cycles / answer["seconds"]
-            print(
-                f"{where}: median {micros[cycles // 2]:.0f} us, most {micros[-1]:.0f} us,"
-                f" {cpu:.0f} us of CPU, {rate:.0f}/s, released on each node {released}"
-            )
-            if len(micros) != cycles or not 0 < answer["seconds"] <= took:
-                wrong.append(f"{where}: the answer is not that of {cycles} cycles in {took} s")
-            if micros[-1] > answer["seconds"] * 1e6 or answer["cpu"] <= 0:
-                wrong.append(f"{where}: the times in the answer contradict one another")
-            if sum(released) < cycles * (len(nodes) // 2 + 1):
-                wrong.append(f"{where}: not {cycles} releases on a majority: {released}")
-            left = [str(node.command("KEYS", "*")) for node in nodes if node.command("DBSIZE")]
-            if left:
-                print(f"{where}: left behind, until their ttl: {left}")
-                for node in nodes:
-                    node.command("FLUSHALL")
-    return wrong
+    with warmed_up(library, servers) as process:
+        return [
+            f"{library.name}, N = {len(list(servers))}, {concurrency} at once: {error}"
+            for concurrency in CONCURRENCY
+            for error in try_cycles(process, list(servers), concurrency)
+        ]
 
 
-def try_frozen(peer: Peer, servers: Servers) -> list[str]:
-    with Program(peer, servers) as program:
-        program.run(5, 1, 60)
+def try_cycles(process: Process, nodes: list[Server], concurrency: int) -> Iterator[str]:
+    """Prints figures, and yields the errors."""
+    time.sleep(STRAGGLERS)
+    before = [deletions(node) for node in nodes]
+    began = time.monotonic()
+    try:
+        answer = process.ask({"cycles": CYCLES, "concurrency": concurrency}, 60)
+    except FailedError as error:
+        yield str(error)
+        return
+    took = time.monotonic() - began
+    time.sleep(STRAGGLERS)
+    after = [deletions(node) for node in nodes]
+    released = [new - old for new, old in zip(after, before, strict=True)]
+    micros, cycles = sorted(answer["micros"]), CYCLES * concurrency
+    cpu, rate = answer["cpu"] / cycles * 1e6, cycles / answer["seconds"]
+    print(
+        f"  N = {len(nodes)}, {concurrency} at once: median {micros[cycles // 2]:.0f} us,"
+        f" most {micros[-1]:.0f} us, {cpu:.0f} us of CPU, {rate:.0f}/s,"
+        f" released on each node {released}"
+    )
+    if len(micros) != cycles or not 0 < answer["seconds"] <= took:
+        yield f"the answer is not that of {cycles} cycles in {took} s"
+    if micros[-1] > answer["seconds"] * 1e6 or answer["cpu"] <= 0:
+        yield "the times in the answer contradict one another"
+    if sum(released) < cycles * (len(nodes) // 2 + 1):
+        yield f"not {cycles} releases on a majority: {released}"
+    if left := [str(node.command("KEYS", "*")) for node in nodes if node.command("DBSIZE")]:
+        print(f"  left behind, until their ttl: {left}")
+        for node in nodes:
+            node.command("FLUSHALL")
+
+
+def try_frozen(library: Library, servers: Servers) -> list[str]:
+    survives = True
+    with warmed_up(library, servers) as process:
         servers[2].freeze()
-        # Run several cycles: after a timeout the next one may reconnect, which takes longer.
-        told = []
         try:
+            # Several cycles: after a timeout the next one may reconnect, which takes longer.
             for _ in range(3):
-                answer = program.run(1, 1, PATIENCE)
-                told.append(answer.get("error") or f"{answer['micros'][0] / 1e3:.1f} ms")
-                if "error" in answer:
-                    break
-            left = [node.command("KEYS", "*") for node in servers if node is not servers[2]]
+                answer = process.ask({"cycles": 1, "concurrency": 1}, PATIENCE)
+                print(f"  one of five frozen: {answer['micros'][0] / 1e3:.1f} ms")
+        except FailedError as error:
+            print(f"  one of five frozen: {error}")
+            survives = False
         finally:
+            left = [node.command("KEYS", "*") for node in servers if node is not servers[2]]
             servers[2].thaw()
-    print(f"{peer.name}, N = 5, one frozen: {', '.join(told)}")
     if any(left):
-        print(f"{peer.name}, N = 5, one frozen: left behind on healthy nodes: {left}")
-    survives = "error" not in answer
-    return [] if survives == peer.frozen else [f"{peer.name}: frozen is {survives}"]
+        print(f"  left behind on healthy nodes: {left}")
+    return [] if survives == library.frozen else [f"{library.name}: frozen is {survives}"]
 
 
 def main() -> int:
-    peers, missing = available()
-    wrong = [f"{name} is missing: {reason}" for name, reason in missing.items()]
-    for peer in peers:
-        if sys.argv[1:] and peer.name not in sys.argv[1:]:
-            continue
-        for nodes in NODES if peer.nodes == "many" else [1]:
+    chosen = [each for each in LIBRARIES if each.name in sys.argv[1:] or not sys.argv[1:]]
+    missing = install(each.ecosystem for each in chosen)
+    wrong = [f"{directory} is missing: {reason}" for directory, reason in missing.items()]
+    for library in chosen:
+        print(library.name)
+        for nodes in [1] if library.one_node else NODES:
             with Servers(nodes) as servers:
-                wrong += try_healthy(peer, servers)
-        if peer.nodes == "many":
+                wrong += try_healthy(library, servers)
+        if not library.one_node:
             with Servers(5) as servers:
-                wrong += try_frozen(peer, servers)
+                wrong += try_frozen(library, servers)
     print("\n".join(["", *wrong]))
     return bool(wrong)
 

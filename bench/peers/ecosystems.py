@@ -31,6 +31,7 @@ def _python(directory: str, modules: str) -> Ecosystem:
     )
 
 
+PYTHON_VENV = CACHE / "python/with-redis-8" / "venv"
 PYTHON = _python("python/with-redis-8", "pottery, redis_lock, redlock")
 REDLOCK_NG = _python("python/with-redis-5", "redlock")
 AIOREDLOCK = _python("python/with-aioredis", "aioredlock")
@@ -59,7 +60,7 @@ JAVA = Ecosystem(
     directory="java",
     inputs=[
         "pom.xml",
-        *(f"src/main/java/{name}.java" for name in ("Peer", "ReadWrite", "Permits")),
+        *(f"src/main/java/{name}.java" for name in ("Requests", "Peer", "ReadWrite", "Permits")),
     ],
     steps=[["mvn", "--quiet", "--batch-mode", "compile", "dependency:copy-dependencies"]],
     program=["java", "-cp", f"{_TARGET / 'classes'}:{_TARGET / 'dependency'}/*", "Peer"],

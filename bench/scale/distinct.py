@@ -9,13 +9,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from time import monotonic
 
-from contender import Process
-from group import Group
-from parameters import PROGRAMS
-from progress import progress
-from scale.settings import DISTINCT, PATIENCE
-from scenarios.holding import resident
+from bench.contender import Process
+from bench.group import Group
+from bench.memory import resident
+from bench.progress import progress
+from bench.settings import PATIENCE, PROGRAMS, numbers
 
+(DISTINCT,) = numbers("DISTINCT", "2000000", "20000")
+"""How many resources are locked one after another."""
 CONCURRENCY = 64
 SAMPLES = 100
 
@@ -23,6 +24,7 @@ SAMPLES = 100
 def measure() -> list[dict[str, float]]:
     """Returns the samples of one run, with the totals so far."""
     cycles = max(1, DISTINCT // SAMPLES // CONCURRENCY)
+    each = cycles * CONCURRENCY
     request = {"cycles": cycles, "concurrency": CONCURRENCY}
     with ExitStack() as stack:
         group = Group(stack)
@@ -32,16 +34,16 @@ def measure() -> list[dict[str, float]]:
         began, cpu = monotonic(), group.cpu()
         samples = []
         for number in range(SAMPLES):
-            progress(f"{number * cycles * CONCURRENCY:,} of {DISTINCT:,} distinct resources")
+            progress(f"{number * each:,} of {DISTINCT:,} distinct resources")
             answer = process.ask(request, PATIENCE)
             before, cpu = cpu, group.cpu()
             samples.append(
                 {
-                    "resources": (number + 2) * cycles * CONCURRENCY,
+                    "resources": (number + 2) * each,
                     "elapsed": monotonic() - began,
-                    "rate": cycles * CONCURRENCY / answer["seconds"],
-                    "client cpu": answer["cpu"] / (cycles * CONCURRENCY) * 1e6,
-                    "server cpu": (cpu - before) / (cycles * CONCURRENCY) * 1e6,
+                    "rate": each / answer["seconds"],
+                    "client cpu": answer["cpu"] / each * 1e6,
+                    "server cpu": (cpu - before) / each * 1e6,
                     "client bytes": resident(process.pid),
                     "server bytes": max(meter.memory() for meter in group.meters),
                     "keys": max(meter.keys() for meter in group.meters),

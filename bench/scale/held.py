@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
+from statistics import fmean
 
-from contender import Process
-from figures import ASYNCIO, NODE, RUST
-from group import Group
-from progress import progress
-from scale.settings import LEASES, PATIENCE, REST, STAY, TTL
-from scenarios.holding import HOLDERS, resident
+from bench.holders import Holder
+from bench.memory import resident
+from bench.names import ASYNCIO, NODE, RUST
+from bench.progress import progress
+from bench.settings import numbers, pick
+
+LEASES = numbers("LEASES", "1000,10000,50000,100000", "100,1000")
+"""How many leases one process holds."""
+TTL = 10.0
+STAY = pick(20.0, 2.0)
+"""Seconds for which leases are held: each is renewed every third of the ttl."""
+IDLE = pick(10.0, 1.0)
+"""Seconds for which the process is measured before it holds leases."""
 
 
 def measure() -> list[dict[str, object]]:
@@ -23,44 +30,23 @@ def measure() -> list[dict[str, object]]:
 def _measure(name: str, leases: int) -> dict[str, object]:
     progress(f"{leases:,} held leases, {name}")
     with ExitStack() as stack:
-        group = Group(stack)
-        holder = _start(stack, HOLDERS[name], group)
-        idle_client, idle_servers = _cpu(holder, group, REST)
-        client_memory, server_memory = resident(holder.pid), _memory(group)
-        answer = holder.ask({"hold": leases, "ttl": TTL}, PATIENCE)
-        client, servers = _cpu(holder, group, STAY)
+        holder = Holder(stack, name)
+
+        def memory() -> tuple[float, float]:
+            servers = fmean(meter.memory() for meter in holder.group.meters)
+            return resident(holder.pid), servers
+
+        idle = holder.rest(IDLE)
+        before = memory()
+        seconds = holder.hold(leases, TTL)["seconds"]
+        used = holder.rest(STAY)
+        client, server = ((new - old) / leases for new, old in zip(memory(), before, strict=True))
         return {
             "name": name,
             "leases": leases,
-            "seconds to acquire": answer["seconds"],
-            "client bytes": (resident(holder.pid) - client_memory) / leases,
-            "server bytes": (_memory(group) - server_memory) / leases,
-            "client cpu": (client - idle_client) / leases * 1e6,
-            "server cpu": (servers - idle_servers) / leases * 1e6,
+            "seconds to acquire": seconds,
+            "client bytes": client,
+            "server bytes": server,
+            "client cpu": (used["client"] - idle["client"]) / leases * 1e6,
+            "server cpu": (used["server"] - idle["server"]) / leases * 1e6,
         }
-
-
-def _start(stack: ExitStack, command: Sequence[str], group: Group) -> Process:
-    holder = Process([*command, *group.urls], {})
-    stack.callback(holder.close)
-    holder.ask({}, PATIENCE)
-    return holder
-
-
-def _cpu(holder: Process, group: Group, seconds: float) -> tuple[float, float]:
-    """Returns the share of a core that the client and that an average server uses.
-
-    Exits if a lease is lost meanwhile.
-    """
-    before = group.cpu()
-    answer = holder.ask({"rest": seconds}, PATIENCE)
-    if not answer["valid"]:
-        raise SystemExit("a lease was lost")
-    elapsed: float = answer["seconds"]
-    servers = (group.cpu() - before) / len(group.meters)
-    return answer["cpu"] / elapsed, servers / elapsed
-
-
-def _memory(group: Group) -> float:
-    """Returns the memory of an average server in bytes."""
-    return sum(meter.memory() for meter in group.meters) / len(group.meters)

@@ -1,274 +1,156 @@
-"""Generates the section on scale of `docs/performance.md` from the results of one run."""
+"""Formats the results of the topic for `docs/performance.md`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Any
 
-from figures import RUST
-from markdown import micros, name, placed, table
-
-Results = dict[str, Any]
+from bench.markdown import Cell, Row, in_micros, megabytes, micros, name, table_of
+from bench.names import RUST
 
 
-def section(results: Results) -> str:
-    return "\n\n".join(
-        [
-            _introduction(results),
-            _held(results["held"]),
-            _distinct(results["distinct"]),
-            _processes(results["processes"]),
-            _resources(results["resources"]),
-            _nodes(results["nodes"]),
-        ]
-    )
+def values(results: dict[str, Any]) -> dict[str, str]:
+    own = [each for each in results["held"] if each["name"] == RUST]
+    samples, processes = results["distinct"], results["processes"]
+    resources, nodes = (by_count(results[key]) for key in ("resources", "nodes"))
+    return {
+        "held": _held(results["held"]),
+        "leases": _range(own, "leases"),
+        **{
+            f"{side}_{what}": spread(own, f"{side} {what}")
+            for side in ("client", "server")
+            for what in ("cpu", "bytes")
+        },
+        **_distinct(samples),
+        "processes": _processes(processes),
+        "hand_over": _hand_over(processes),
+        "process_counts": _range(processes, "processes"),
+        "hand_over_spread": spread(processes, "hand-over ms"),
+        "resources": _resources(resources),
+        "fewest_resources": str(resources[0]["count"]),
+        "most_resources": str(resources[-1]["count"]),
+        "resources_time": _growth(resources, "median"),
+        "resources_cpu": _growth(resources, "server cpu per node"),
+        "nodes": _nodes(nodes),
+        "node_counts": _range(nodes, "count"),
+        "nodes_cpu": spread(nodes, "server cpu per node"),
+    }
 
 
-def _introduction(results: Results) -> str:
-    machine = results["machine"]
-    return (
-        "## Scale\n\n`make bench-scale` measures how the cost of locks grows with the number of"
-        " leases, resources, processes and nodes. In the pictures of this section, a flat curve"
-        " means that the cost per lease, resource, process or node is constant. For the method, see"
-        " [bench/scale](../bench/scale/README.md).\n\n"
-        f"The figures in this section were measured on {results['date']} at commit"
-        f" {machine['commit']}, on a machine with {machine['CPUs']} CPUs ({machine['processor']},"
-        f" {machine['server']})."
-        f" {placed(results['placement'])}."
-    )
-
-
-def spread(values: Iterable[float]) -> str:
-    """Returns how much the values differ, as words."""
-    known = list(values)
+def spread(rows: Iterable[Row], key: str) -> str:
+    """Returns how much the figures differ, as words."""
+    known = [row[key] for row in rows]
     low, high = min(known), max(known)
     return f"a factor of {high / low:.2f}" if low > 0 else "an unknown factor"
 
 
-def _held(rows: Sequence[Results]) -> str:
-    own = [each for each in rows if each["name"] == RUST]
-    cells = [
-        [
-            f"{name(each['name'])}, {each['leases']:,}",
-            f"{each['leases'] / each['seconds to acquire']:,.0f}",
-            f"{each['client bytes']:,.0f}",
-            f"{each['server bytes']:,.0f}",
-            _small(each["client cpu"]),
-            _small(each["server cpu"]),
-        ]
-        for each in rows
+def _range(rows: Sequence[Row], key: str) -> str:
+    return f"{rows[0][key]:,} to {rows[-1][key]:,}"
+
+
+def _growth(rows: Sequence[Row], key: str) -> str:
+    return f"{rows[-1][key] / rows[0][key]:.1f} times"
+
+
+def by_count(summaries: dict[str, Row]) -> list[Row]:
+    """Returns the summaries that have figures, with the count and the figures per unit."""
+    return [
+        {
+            "count": int(count),
+            "cycle per unit": one["median"] / int(count),
+            "client cpu per unit": one["client cpu"] / int(count),
+            "server cpu per unit": one["server cpu per node"] / int(count),
+            **one,
+        }
+        for count, one in summaries.items()
+        if "median" in one
     ]
-    columns = ["leases", "acquired/s", "bytes", "bytes on a server", "CPU", "CPU of a server"]
-    return "\n\n".join(
-        [
-            "### Held leases at scale",
-            "One process acquired leases with a ttl of 10 s, and then only renewed them. All leases"
-            " were still valid at the end of the measurement. *Bytes* is the client's memory per"
-            " lease. *CPU* is the CPU time that the client uses for each lease per second.",
-            "![Cost of a held lease](pictures/performance-scale-held.svg)",
-            table(columns, cells),
-            f"For {RUST} with {_range(each['leases'] for each in own)} leases, the client's CPU"
-            f" time per lease varies by {spread(each['client cpu'] for each in own)}, and a"
-            f" server's CPU time per lease by {spread(each['server cpu'] for each in own)}. The"
-            f" memory per lease varies by {spread(each['client bytes'] for each in own)} in the"
-            f" client, and by {spread(each['server bytes'] for each in own)} on a server.",
-        ]
-    )
 
 
-def _small(value: float) -> str:
-    return f"{value:.2f} µs"
+def _held(rows: Iterable[Row]) -> str:
+    columns: dict[str, Cell] = {
+        "leases": lambda each: f"{name(each)}, {each['leases']:,}",
+        "acquired/s": lambda each: f"{each['leases'] / each['seconds to acquire']:,.0f}",
+        "bytes": "{client bytes:,.0f}",
+        "bytes on a server": "{server bytes:,.0f}",
+        "CPU": "{client cpu:.2f} µs",
+        "CPU of a server": "{server cpu:.2f} µs",
+    }
+    return table_of(columns, rows)
 
 
-def _range(sizes: Iterable[int]) -> str:
-    known = list(sizes)
-    return f"{known[0]:,} to {known[-1]:,}"
-
-
-def _distinct(samples: Sequence[Results]) -> str:
-    tenths = [samples[index] for index in range(9, len(samples), 10)]
-    cells = [
-        [
-            f"{each['resources']:,}",
-            f"{each['elapsed']:.0f} s",
-            f"{each['rate']:,.0f}",
-            _megabytes(each["client bytes"]),
-            _megabytes(each["server bytes"]),
-            f"{each['keys']:,}",
-        ]
-        for each in tenths
-    ]
-    half = samples[len(samples) // 2 :]
-    growth = half[-1]["client bytes"] - half[0]["client bytes"]
-    change = f"{'grew' if growth >= 0 else 'shrank'} by {_megabytes(abs(growth))}"
+def _distinct(samples: Sequence[Row]) -> dict[str, str]:
+    half, tenth = len(samples) // 2, len(samples) // 10
+    growth = samples[-1]["client bytes"] - samples[half]["client bytes"]
     peak = max(samples, key=lambda each: each["server bytes"])
-    columns = ["resources", "time", "cycles/s", "client", "server", "keys on the server"]
-    return "\n\n".join(
-        [
-            "### Distinct resources",
-            "One process locks and releases a new resource in each cycle, with 64 cycles in flight"
-            " on five nodes. A server keeps the fence counter of a resource for 70 s after a client"
-            " last locked the resource. Therefore, the memory of a server grows for at least the"
-            " first 70 s. *Server* is the memory of the server that uses the most memory.",
-            "![Rate and memory over time](pictures/performance-scale-distinct.svg)",
-            table(columns, cells),
-            "In the second half of the measurement, the memory of the client"
-            f" {change}. The most memory that a server used was"
-            f" {_megabytes(peak['server bytes'])}, with {peak['keys']:,} keys. At the end of the"
-            " measurement, no server used more than"
-            f" {_megabytes(samples[-1]['server bytes'])}. Redis deletes expired"
-            " keys with a delay, so a server can store more keys than it still needs. Deleting"
-            " expired keys takes CPU time. All servers together used"
-            f" {micros(_mean(samples[: len(samples) // 2]))} of CPU time per cycle in the first"
-            f" half of the measurement, and {micros(_mean(samples[-len(samples) // 10 :]))} in the"
-            " last tenth of the measurement, when Redis deleted the most keys.",
-        ]
-    )
+    columns: dict[str, Cell] = {
+        "resources": "{resources:,}",
+        "time": "{elapsed:.0f} s",
+        "cycles/s": "{rate:,.0f}",
+        "client": lambda each: megabytes(each["client bytes"]),
+        "server": lambda each: megabytes(each["server bytes"]),
+        "keys on the server": "{keys:,}",
+    }
+    return {
+        "distinct": table_of(columns, samples[9::10]),
+        "change": f"{'grew' if growth >= 0 else 'shrank'} by {megabytes(abs(growth))}",
+        "peak": megabytes(peak["server bytes"]),
+        "peak_keys": f"{peak['keys']:,}",
+        "end": megabytes(samples[-1]["server bytes"]),
+        "cpu_before": _mean_cpu(samples[:half]),
+        "cpu_after": _mean_cpu(samples[-tenth:]),
+    }
 
 
-def _mean(samples: Sequence[Results]) -> float:
-    costs: list[float] = [each["server cpu"] for each in samples]
-    return sum(costs) / len(costs)
+def _mean_cpu(samples: Sequence[Row]) -> str:
+    return micros(fmean(each["server cpu"] for each in samples))
 
 
-def _megabytes(size: float) -> str:
-    return f"{size / 1e6:,.1f} MB"
+def _processes(rows: Iterable[Row]) -> str:
+    columns: dict[str, Cell] = {
+        "processes": "{processes:,}",
+        "connections": "{connections:,}",
+        "waiting": "{connections, waiting:,}",
+        "memory": lambda each: f"{each['client bytes'] / 1e3:,.0f} kB",
+        "memory on a server": lambda each: f"{each['server bytes'] / 1e3:,.0f} kB",
+        "idle CPU": "{idle client cpu:,.0f} µs",
+        "idle CPU of a server": "{idle server cpu:,.1f} µs",
+    }
+    return table_of(columns, rows)
 
 
-def _processes(rows: Sequence[Results]) -> str:
-    idle = [
-        [
-            f"{each['processes']:,}",
-            f"{each['connections']:,}",
-            f"{each['connections, waiting']:,}",
-            f"{each['client bytes'] / 1e3:,.0f} kB",
-            f"{each['server bytes'] / 1e3:,.0f} kB",
-            f"{each['idle client cpu']:,.0f} µs",
-            f"{each['idle server cpu']:,.1f} µs",
-        ]
-        for each in rows
-    ]
-    hand_over = [
-        [
-            f"{each['processes']:,}",
-            f"{each['hand-over ms']:.2f} ms",
-            f"{each['median hand-over ms']:.2f} ms",
-            f"{each['longest hand-over ms']:.1f} ms",
-            f"{each['scripts']:.1f}",
-            micros(each["server cpu"]),
-            f"{each['waiting server cpu']:.1f} %",
-        ]
-        for each in rows
-    ]
-    return "\n\n".join(
-        [
-            "### Processes",
-            "In this measurement, each process has one client, which uses five nodes. *Connections*"
-            " is the number of connections to one node while all processes are idle. *Waiting* is"
-            " the number of connections to one node while all processes wait for a lock. *Memory*"
-            " is the memory of one client process. Memory that several processes share is divided"
-            " equally among them. *Memory on a server* is the memory that a server"
-            " uses for each process. *Idle CPU* is the CPU time that each process uses per second"
-            " while all processes are idle. *Idle CPU of a server* is the CPU time that a server"
-            " uses for each process per second, minus the CPU time that the server uses without"
-            " any client. The result can be slightly negative.",
-            "![Cost of many processes](pictures/performance-scale-processes.svg)",
-            table(
-                [
-                    "processes",
-                    "connections",
-                    "waiting",
-                    "memory",
-                    "memory on a server",
-                    "idle CPU",
-                    "idle CPU of a server",
-                ],
-                idle,
-            ),
-            "In the next table, all processes wait for one lock. Each process gets the lock once,"
-            " and releases it immediately. *Hand-over* is the average time from the moment"
-            " when one process gets the lock until the next process gets it. *Requests* is the"
-            " number of requests to one node per hand-over. *CPU of a server* is the CPU time of"
-            " one server per hand-over. *CPU while waiting* is the fraction of a CPU core that a"
-            " server uses while all processes wait.",
-            table(
-                [
-                    "processes",
-                    "hand-over",
-                    "median",
-                    "longest",
-                    "requests",
-                    "CPU of a server",
-                    "CPU while waiting",
-                ],
-                hand_over,
-            ),
-            f"With {_range(each['processes'] for each in rows)} processes, the average hand-over"
-            f" time varies by {spread(each['hand-over ms'] for each in rows)}.",
-        ]
-    )
+def _hand_over(rows: Iterable[Row]) -> str:
+    columns: dict[str, Cell] = {
+        "processes": "{processes:,}",
+        "hand-over": "{hand-over ms:.2f} ms",
+        "median": "{median hand-over ms:.2f} ms",
+        "longest": "{longest hand-over ms:.1f} ms",
+        "requests": "{scripts:.1f}",
+        "CPU of a server": in_micros("server cpu"),
+        "CPU while waiting": "{waiting server cpu:.1f} %",
+    }
+    return table_of(columns, rows)
 
 
-def _resources(summaries: Results) -> str:
-    good = [(int(count), one) for count, one in summaries.items() if "median" in one]
-    cells = [
-        [
-            f"{count}",
-            micros(one["median"]),
-            micros(one["median"] / count),
-            micros(one["client cpu"]),
-            micros(one["server cpu per node"]),
-            f"{one['server cpu per node'] / count:.1f} µs",
-        ]
-        for count, one in good
-    ]
-    columns = [
-        "resources",
-        "cycle",
-        "cycle per resource",
-        "CPU",
-        "CPU of a server",
-        "CPU of a server per resource",
-    ]
-    (first, fewest), (last, most) = good[0], good[-1]
-    return "\n\n".join(
-        [
-            "### Resources in one lock",
-            "One client runs one cycle at a time on five nodes. Each cycle acquires and releases"
-            " one lock, which covers one or more resources. *Cycle per resource* is the time of a"
-            " cycle divided by the number of resources. *CPU of a server per resource* is the CPU"
-            " time of a server per cycle divided by the number of resources.",
-            "![Cost of a resource](pictures/performance-scale-resources.svg)",
-            table(columns, cells),
-            f"A cycle with {last} resources takes {most['median'] / fewest['median']:.1f} times as"
-            f" long as a cycle with {first} resource, and uses"
-            f" {most['server cpu per node'] / fewest['server cpu per node']:.1f} times as much CPU"
-            " time on a server.",
-        ]
-    )
+def _resources(rows: Iterable[Row]) -> str:
+    columns: dict[str, Cell] = {
+        "resources": "{count}",
+        "cycle": in_micros("median"),
+        "cycle per resource": in_micros("cycle per unit"),
+        "CPU": in_micros("client cpu"),
+        "CPU of a server": in_micros("server cpu per node"),
+        "CPU of a server per resource": "{server cpu per unit:.1f} µs",
+    }
+    return table_of(columns, rows)
 
 
-def _nodes(summaries: Results) -> str:
-    good = [(int(count), one) for count, one in summaries.items() if "median" in one]
-    cells = [
-        [
-            f"{count}",
-            micros(one["median"]),
-            micros(one["median"] / count),
-            f"{one['client cpu'] / count:.1f} µs",
-            f"{one['server cpu per node']:.1f} µs",
-        ]
-        for count, one in good
-    ]
-    columns = ["nodes", "cycle", "per node", "CPU per node", "CPU of a server"]
-    return "\n\n".join(
-        [
-            "### Nodes",
-            "In this measurement, one client runs one cycle at a time. All servers share the same"
-            " CPUs, so the time of a cycle includes the time for which servers wait for a CPU.",
-            "![Cost of a node](pictures/performance-scale-nodes.svg)",
-            table(columns, cells),
-            f"With {_range(count for count, _ in good)} nodes, the CPU time of one server per cycle"
-            f" varies by {spread(one['server cpu per node'] for _, one in good)}.",
-        ]
-    )
+def _nodes(rows: Iterable[Row]) -> str:
+    columns: dict[str, Cell] = {
+        "nodes": "{count}",
+        "cycle": in_micros("median"),
+        "per node": in_micros("cycle per unit"),
+        "CPU per node": "{client cpu per unit:.1f} µs",
+        "CPU of a server": "{server cpu per node:.1f} µs",
+    }
+    return table_of(columns, rows)

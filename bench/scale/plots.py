@@ -1,18 +1,19 @@
-"""Draws the curves of the section on scale."""
+"""Draws the pictures of the topic."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from figures import RUST
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from plots import ACCENT, GREY, save
 
-Results = dict[str, Any]
+from bench.markdown import Row
+from bench.names import RUST
+from bench.plots import ACCENT, GREY
+from bench.scale.page import by_count
+
 Points = tuple[Sequence[float], Sequence[float]]
 Panels = Mapping[str, Mapping[str, Points]]
 """The curves of each panel, by their labels."""
@@ -20,81 +21,74 @@ Panels = Mapping[str, Mapping[str, Points]]
 COLOURS = [ACCENT, GREY]
 
 
-def draw(results: Results, directory: Path) -> None:
-    pictures = {
-        "held": _held(results["held"]),
-        "distinct": _distinct(results["distinct"]),
-        "processes": _processes(results["processes"]),
-        "resources": _per_unit(results["resources"], "resource", "resources in one lock"),
-        "nodes": _per_unit(results["nodes"], "node", "nodes"),
+BYTES = {"client": "client bytes", "one server": "server bytes"}
+CPU = {"client": "client cpu", "one server": "server cpu"}
+
+
+def draw(results: dict[str, Any]) -> dict[str, Figure]:
+    """Returns the pictures by their names."""
+    own = [each for each in results["held"] if each["name"] == RUST]
+    processes, samples = results["processes"], results["distinct"]
+    return {
+        "scale-held": _panels(
+            "One held lease, by the number of leases",
+            "leases",
+            {
+                "bytes per lease": _curves(own, "leases", BYTES),
+                "CPU, µs per lease and second": _curves(own, "leases", CPU),
+            },
+            is_logarithmic=True,
+        ),
+        "scale-distinct": _panels(
+            "Distinct resources, over time",
+            "seconds",
+            {
+                "cycles per second": _curves(samples, "elapsed", {"": "rate"}),
+                "memory, MB": _curves(samples, "elapsed", BYTES, unit=1e6),
+            },
+            marker="",
+        ),
+        "scale-processes": _panels(
+            "Processes that share one lock, by their number",
+            "processes",
+            {
+                "ms per hand-over": _curves(processes, "processes", {"": "hand-over ms"}),
+                "kB per process": _curves(
+                    processes,
+                    "processes",
+                    {"process": "client bytes", "one server": "server bytes"},
+                    unit=1e3,
+                ),
+            },
+            is_logarithmic=True,
+        ),
+        "scale-resources": _cycle(
+            results["resources"], "resource", "resources in one lock", "server cpu per unit"
+        ),
+        "scale-nodes": _cycle(results["nodes"], "node", "nodes", "server cpu per node"),
     }
-    for name, picture in pictures.items():
-        save(picture, directory / f"performance-scale-{name}.svg")
 
 
-def _held(rows: Sequence[Results]) -> Figure:
-    own = [each for each in rows if each["name"] == RUST]
+def _cycle(summaries: dict[str, Row], unit: str, units: str, server_cpu: str) -> Figure:
+    rows = by_count(summaries)
     return _panels(
-        "One held lease, by the number of leases",
-        "leases",
+        f"One cycle, by the number of {units}",
+        units,
         {
-            "bytes per lease": {
-                "client": _points(own, "leases", "client bytes"),
-                "one server": _points(own, "leases", "server bytes"),
-            },
-            "CPU, µs per lease and second": {
-                "client": _points(own, "leases", "client cpu"),
-                "one server": _points(own, "leases", "server cpu"),
-            },
+            f"time of a cycle, µs per {unit}": _curves(rows, "count", {"": "cycle per unit"}),
+            f"CPU, µs per {unit}": _curves(
+                rows, "count", {"client": "client cpu per unit", "one server": server_cpu}
+            ),
         },
-        is_logarithmic=True,
     )
 
 
-def _distinct(samples: Sequence[Results]) -> Figure:
-    times = [each["elapsed"] for each in samples]
-    megabytes = {
-        label: (times, [each[key] / 1e6 for each in samples])
-        for label, key in {"client": "client bytes", "one server": "server bytes"}.items()
-    }
-    rates = {"": (times, [each["rate"] for each in samples])}
-    panels: Panels = {"cycles per second": rates, "memory, MB": megabytes}
-    return _panels("Distinct resources, over time", "seconds", panels, marker="")
-
-
-def _processes(rows: Sequence[Results]) -> Figure:
-    sizes = [each["processes"] for each in rows]
-    kilobytes = {
-        label: (sizes, [each[key] / 1e3 for each in rows])
-        for label, key in {"process": "client bytes", "one server": "server bytes"}.items()
-    }
-    panels: Panels = {
-        "ms per hand-over": {"": _points(rows, "processes", "hand-over ms")},
-        "kB per process": kilobytes,
-    }
-    return _panels(
-        "Processes that share one lock, by their number", "processes", panels, is_logarithmic=True
-    )
-
-
-def _per_unit(summaries: Results, unit: str, units: str) -> Figure:
-    good = {int(count): one for count, one in summaries.items() if "median" in one}
-
-    def each(key: str) -> Points:
-        return list(good), [one[key] / count for count, one in good.items()]
-
-    sizes, servers = each("server cpu per node")
-    if unit == "node":
-        servers = [one["server cpu per node"] for one in good.values()]
-    panels: Panels = {
-        f"time of a cycle, µs per {unit}": {"": each("median")},
-        f"CPU, µs per {unit}": {"client": each("client cpu"), "one server": (sizes, servers)},
-    }
-    return _panels(f"One cycle, by the number of {units}", units, panels)
-
-
-def _points(rows: Sequence[Results], size: str, key: str) -> Points:
-    return [each[size] for each in rows], [each[key] for each in rows]
+def _curves(
+    rows: Sequence[Row], size: str, keys: Mapping[str, str], unit: float = 1.0
+) -> Mapping[str, Points]:
+    """Returns a curve for each of the keys, by its label."""
+    sizes = [row[size] for row in rows]
+    return {label: (sizes, [row[key] / unit for row in rows]) for label, key in keys.items()}
 
 
 def _panels(

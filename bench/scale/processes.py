@@ -17,21 +17,23 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean, median
 
-from contender import Process
-from group import Group
-from parameters import PROGRAMS
-from progress import progress
-from scale.settings import PATIENCE, PROCESSES, REST
-from scenarios.holding import resident
+from bench.contender import Process, ask_all, start_all
+from bench.group import Group, wait_for
+from bench.memory import proportional
+from bench.progress import progress
+from bench.settings import PROGRAMS, numbers, pick
 
+PROCESSES = numbers("PROCESSES", "1,10,100,300,1000", "1,10")
+REST = pick(10.0, 1.0)
+"""Seconds for which idle or waiting processes are measured."""
+PATIENCE = 300.0
+"""Seconds within which a process must answer."""
 BATCH = 20
 """Processes that start, or begin to wait, at the same time. More of them share a CPU so long that
 they would report an outage of the nodes."""
 RESOURCE = "wanted by all"
-QUEUE = f"{{{RESOURCE}}}:queue"
 
 
 def measure() -> list[dict[str, float]]:
@@ -53,7 +55,7 @@ def _measure(count: int) -> dict[str, float]:
         figures = {
             "processes": count,
             "connections": max(meter.connections() for meter in group.meters) - 1,
-            "client bytes": fmean(_memory(waiter.pid) for waiter in waiters),
+            "client bytes": fmean(proportional(waiter.pid) for waiter in waiters),
             "server bytes": (fmean(meter.memory() for meter in group.meters) - empty) / count,
             "idle client cpu": idle[0] * 1e6,
             "idle server cpu": (idle[1] - unused) / count * 1e6,
@@ -63,33 +65,19 @@ def _measure(count: int) -> dict[str, float]:
 
 
 def _start(stack: ExitStack, group: Group, count: int) -> list[Process]:
+    command = [f"{PROGRAMS}/rust-waiter", *group.urls]
     processes: list[Process] = []
-
-    def close() -> None:
-        for process in processes:
-            process.hang_up()  # first tell all of them to exit, then wait for each
-        for process in processes:
-            process.close(PATIENCE)
-
-    stack.callback(close)
-    for _ in range(count):
-        processes.append(Process([f"{PROGRAMS}/rust-waiter", *group.urls], {}))
-        if len(processes) % BATCH == 0:
-            _ask_all(processes[-BATCH:], {})
-    _ask_all(processes, {})
+    while len(processes) < count:
+        batch = start_all(stack, [command] * min(BATCH, count - len(processes)), {}, PATIENCE)
+        ask_all(batch, {}, PATIENCE)
+        processes += batch
     return processes
-
-
-def _ask_all(processes: Sequence[Process], request: dict[str, object]) -> list[dict[str, float]]:
-    for process in processes:
-        process.send(request)
-    return [process.receive(PATIENCE) for process in processes]
 
 
 def _idle(waiters: Sequence[Process], group: Group) -> tuple[float, float]:
     """Returns the share of a core that an average idle process and an average server uses."""
     before = group.cpu()
-    answers = _ask_all(waiters, {"rest": REST})
+    answers = ask_all(waiters, {"rest": REST}, PATIENCE)
     servers = (group.cpu() - before) / len(group.meters) / REST
     return fmean(answer["cpu"] / answer["seconds"] for answer in answers), servers
 
@@ -123,11 +111,7 @@ def _hand_over(holder: Process, waiters: Sequence[Process], group: Group) -> dic
 
 
 def _wait_for_queue(group: Group, count: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while any(server.command("ZCARD", QUEUE) != count for server in group.servers):
-        if time.monotonic() > deadline:
-            raise SystemExit("not all processes wait")
-        time.sleep(0.1)
+    wait_for(lambda: set(group.queued(RESOURCE)) == {count}, "not all processes wait", PATIENCE)
 
 
 def _share(group: Group, seconds: float) -> float:
@@ -135,13 +119,3 @@ def _share(group: Group, seconds: float) -> float:
     before = group.cpu()
     time.sleep(seconds)
     return (group.cpu() - before) / len(group.meters) / seconds
-
-
-def _memory(pid: int) -> int:
-    """Returns the memory of a process in bytes. Pages that processes share are divided by their
-    number, where the system tells it."""
-    maps = Path(f"/proc/{pid}/smaps_rollup")
-    if not maps.exists():
-        return resident(pid)
-    line = next(line for line in maps.read_text().splitlines() if line.startswith("Pss:"))
-    return int(line.split()[1]) * 1024

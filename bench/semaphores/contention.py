@@ -8,17 +8,25 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from contender import FailedError
-from group import Group
-from placing import among_servers, anywhere
-from progress import progress
-from semaphores import zookeeper
-from semaphores.contests import CONTESTS, Contest, Entrant
-from semaphores.crowd import Answer, Crowd, Load
-from semaphores.settings import ROUNDS, SECONDS, SECONDS_ALONE, WARM
-from semaphores.timeline import Timeline, micros
 from servers import Servers
 
+from bench.contender import FailedError
+from bench.group import Group
+from bench.placing import among_servers, anywhere
+from bench.progress import progress
+from bench.semaphores import zookeeper
+from bench.semaphores.contests import CONTESTS, Contest, Entrant
+from bench.semaphores.crowd import Answer, Crowd, Load
+from bench.semaphores.timeline import Timeline, micros
+from bench.settings import pick
+
+ROUNDS = pick(6, 1)
+SECONDS = pick(3.0, 0.4)
+"""The length of a turn of a crowd."""
+SECONDS_ALONE = pick(0.5, 0.1)
+"""The length of a turn of a single task."""
+WARM = pick(2.0, 0.2)
+"""The length of the first turn of a crowd, which is not counted."""
 _ALONE = Load(tasks=1, hold=0.005)
 
 
@@ -50,7 +58,7 @@ class _Lane:
             self.busy.append((self.nodes.cpu() - before) / SECONDS)
         self.timeline.add(answer.processes)
         self.rounds += answer.rounds
-        self.alone += _latencies(self.crowd.run_one(_ALONE, SECONDS_ALONE))
+        self.alone += _latencies(self.crowd.run(_ALONE, SECONDS_ALONE, processes=1))
 
     def summary(self) -> dict[str, Any]:
         if self.failure:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parameters import NODES
-from semaphores.crowd import CURATOR, JAVASCRIPT, REDIS_SEMAPHORE, REDISSON, RUST, Load, Program
-from semaphores.settings import SHORT, USE
+from bench.semaphores.crowd import (
+    CURATOR,
+    JAVASCRIPT,
+    REDIS_SEMAPHORE,
+    REDISSON,
+    RUST,
+    Load,
+    Program,
+)
+from bench.semaphores.goals import USE
+from bench.settings import NODES, pick
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Contest:
         return Load(entrant.tasks, self.hold, self.spread)
 
 
-_JAVA = (2, 10) if SHORT else (4, 5)
+_JAVA = pick((4, 5), (2, 10))
 """The processes and tasks of the libraries in Java, whose processes start slowly."""
 
 CONTESTS = [
@@ -105,8 +113,8 @@ CONTESTS = [
             Entrant(REDIS_SEMAPHORE, 3, 6),
             Entrant(JAVASCRIPT, 3, 6),
             Entrant(RUST, 3, 6),
-            Entrant(REDISSON, 1, 2 if SHORT else 6),
-            Entrant(CURATOR, 3, 2 if SHORT else 6),
+            Entrant(REDISSON, 1, pick(6, 2)),
+            Entrant(CURATOR, 3, pick(6, 2)),
         ],
         hold=0.01,
         spread=0.005,

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from contender import Process
-from parameters import PROGRAMS
-from peers.ecosystems import JAVA, NODE
-from semaphores.settings import PATIENCE
-from semaphores.timeline import Turn
+from bench.contender import ask_all, start_all
+from bench.peers.ecosystems import JAVA, NODE
+from bench.semaphores.timeline import Turn
+from bench.settings import PATIENCE, PROGRAMS
 
 _SCRIPT = str(Path(__file__).with_name("permits.cjs"))
 
 
 @dataclass(frozen=True)
 class Program:
-    """A library, wrapped in a program with the protocol in README.md."""
+    """A library, wrapped in a program with the protocol in `bench/README.md`."""
 
     name: str
     command: Sequence[str]
@@ -63,33 +61,19 @@ class Crowd:
     def __init__(
         self, stack: ExitStack, program: Program, limit: int, processes: int, urls: Sequence[str]
     ) -> None:
-        self._processes = []
-        for number in range(processes):
-            # A client sends its requests in this order, as if each had another node nearby.
-            first = number % len(urls)
-            command = [*program.command, str(limit), *urls[first:], *urls[:first]]
-            self._processes.append(Process(command, program.environment))
-        stack.callback(self._close)
+        # A client sends its requests in this order, as if each had another node nearby.
+        firsts = (number % len(urls) for number in range(processes))
+        commands = [
+            [*program.command, str(limit), *urls[first:], *urls[:first]] for first in firsts
+        ]
+        self._processes = start_all(stack, commands, program.environment)
 
-    def run(self, load: Load, seconds: float) -> Answer:
-        """Lets all tasks acquire, hold and release in loops. Raises FailedError."""
-        return _run(self._processes, load, seconds)
+    def run(self, load: Load, seconds: float, processes: int | None = None) -> Answer:
+        """Lets all tasks of some or all processes acquire, hold and release in loops.
 
-    def run_one(self, load: Load, seconds: float) -> Answer:
-        """Does the same in one of the processes."""
-        return _run(self._processes[:1], load, seconds)
-
-    def _close(self) -> None:
-        for process in self._processes:
-            process.hang_up()  # first tell all of them to exit, then wait for each
-        for process in self._processes:
-            process.close()
-
-
-def _run(processes: Sequence[Process], load: Load, seconds: float) -> Answer:
-    for process in processes:
-        times = {"seconds": seconds, "hold": load.hold, "spread": load.spread}
-        process.send({"tasks": load.tasks, **times})
-    answers: list[dict[str, Any]] = [each.receive(seconds + PATIENCE) for each in processes]
-    turns = [[Turn(*turn) for turn in answer["turns"]] for answer in answers]
-    return Answer(turns, [count for answer in answers for count in answer.get("rounds", ())])
+        Raises FailedError.
+        """
+        request = {"seconds": seconds, **asdict(load)}
+        answers = ask_all(self._processes[:processes], request, seconds + PATIENCE)
+        turns = [[Turn(*turn) for turn in answer["turns"]] for answer in answers]
+        return Answer(turns, [count for answer in answers for count in answer.get("rounds", ())])

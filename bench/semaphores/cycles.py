@@ -2,65 +2,52 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from contender import Contender
-from group import Group
-from parameters import HERE, NODES, PROGRAMS
-from peers.ecosystems import JAVA, NODE
-from semaphores.settings import CYCLE_ROUNDS, LIMITS
-from turns import rounds, start
+from bench.contender import Contender
+from bench.contenders import python, rust
+from bench.peers import java, node
+from bench.settings import NODES, pick
+from bench.turns import compare
 
-LOCK = "lock"
-KINDS = (LOCK, *map(str, LIMITS))
+ROUNDS = pick(16, 1)
+KINDS = ("lock", "10", "1000")
 """What a cycle acquires: an exclusive lock, or a permit of a semaphore with this limit."""
 
-Library = Callable[[str], Contender]
+Libraries = Mapping[str, Callable[[str, str], Contender]]
+"""For each library, a function that returns a contender of a name and a kind."""
+
+QUORLOCK: Libraries = {
+    "quorlock Rust": lambda name, kind: rust(name, "async", "rust-semaphore", kind),
+    "quorlock Python": lambda name, kind: python(name, "sync", "semaphore.py", kind),
+}
+REDIS_SEMAPHORE: Libraries = {
+    "redis-semaphore": lambda name, kind: node(name, _program("redis-semaphore", kind))
+}
+REDISSON: Libraries = {"redisson": lambda name, kind: java(name, _program("redisson", kind))}
 
 
-def rust(kind: str) -> Contender:
-    command = [f"{PROGRAMS}/rust-semaphore", kind]
-    return Contender(f"quorlock Rust {kind}", "quorlock", "Rust", "async", command)
-
-
-def python(kind: str) -> Contender:
-    command = [sys.executable, f"{HERE}/clients/semaphore.py", kind]
-    return Contender(f"quorlock Python {kind}", "quorlock", "Python", "sync", command)
-
-
-def redis_semaphore(kind: str) -> Contender:
-    name = "redis-semaphore" if kind == LOCK else f"redis-semaphore-permits {kind}"
-    command = [*map(str, NODE.program), name]
-    environment = NODE.environment
-    return Contender(f"redis-semaphore {kind}", "peer", "Node.js", "async", command, environment)
-
-
-def redisson(kind: str) -> Contender:
-    name = "redisson" if kind == LOCK else f"redisson-permits {kind}"
-    command = [*map(str, JAVA.program), name]
-    return Contender(f"redisson {kind}", "peer", "Java", "sync", command)
+def _program(library: str, kind: str) -> str:
+    return library if kind == "lock" else f"{library}-permits {kind}"
 
 
 def measure() -> list[dict[str, Any]]:
     """Returns the summaries of each library on one and on several nodes, by kind."""
-    quorlock: dict[str, Library] = {"quorlock Rust": rust, "quorlock Python": python}
     return [
-        *_measure(NODES, quorlock | {"redis-semaphore": redis_semaphore}),
-        *_measure(1, quorlock | {"redisson": redisson}),
+        *_measure(NODES, {**QUORLOCK, **REDIS_SEMAPHORE}),
+        *_measure(1, {**QUORLOCK, **REDISSON}),
     ]
 
 
-def _measure(nodes: int, libraries: dict[str, Library]) -> list[dict[str, Any]]:
-    with ExitStack() as stack:
-        contenders = [library(kind) for library in libraries.values() for kind in KINDS]
-        lanes = start(stack, contenders, Group(stack, nodes))
-        rounds(f"one cycle at a time, {nodes} nodes", lanes, CYCLE_ROUNDS)
-        summaries = {lane.contender.name: lane.summary() for lane in lanes}
-        return [
-            {"library": name, "nodes": nodes}
-            | {kind: summaries[library(kind).name] for kind in KINDS}
-            for name, library in libraries.items()
-        ]
+def _measure(nodes: int, libraries: Libraries) -> list[dict[str, Any]]:
+    contenders = [
+        contender(f"{library} {kind}", kind)
+        for library, contender in libraries.items()
+        for kind in KINDS
+    ]
+    found = compare(f"one cycle at a time, N = {nodes}", contenders, nodes, count=ROUNDS)
+    return [
+        {"library": library, "nodes": nodes} | {kind: found[f"{library} {kind}"] for kind in KINDS}
+        for library in libraries
+    ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from goals import Goal
-from parameters import NODES
-from semaphores.settings import USE
+from bench.goals import Goal, at_most, ratio
+from bench.settings import NODES
 
+USE = "use"
+"""The beginning of the names of the contests that show how many permits are in use."""
 COST = {"10": 1.3, "1000": 2.0}
 """By limit: how many times as long as an exclusive lock's a cycle may take."""
 ROUNDS = {"half load": 1.2, "full load": 2.0}
@@ -35,9 +36,8 @@ def _cost(rows: list[dict[str, Any]]) -> Iterator[Goal]:
             continue
         for limit, most in COST.items():
             what = f"one cycle at limit {int(limit):,}, {row['library']}"
-            times = row[limit].get("median"), row["lock"].get("median")
-            ratio = times[0] / times[1] if all(times) else None
-            yield _at_most(what, ratio, most, " times the latency of an exclusive lock")
+            times = ratio(row[limit].get("median"), row["lock"].get("median"))
+            yield at_most(what, times, most, "times the latency of an exclusive lock")
 
 
 def _rounds(contests: dict[str, Any]) -> Iterator[Goal]:
@@ -45,21 +45,21 @@ def _rounds(contests: dict[str, Any]) -> Iterator[Goal]:
         for load, most in ROUNDS.items():
             if name.startswith(f"rounds at {load}"):
                 for summary in entrants.values():
-                    yield _at_most(f"median {name}", summary.get("median rounds"), most)
+                    yield at_most(f"median {name}", summary.get("median rounds"), most)
 
 
 def _hand_off(entrants: dict[str, Any]) -> Iterator[Goal]:
     for name, summary in _quorlock(entrants):
-        if summary.get("hand-off") is not None and summary.get("alone"):
-            ratio = summary["hand-off"] / summary["alone"]
-            of_acquire = " times the latency of an uncontended acquire"
-            yield _at_most(f"hand-off, {name}", ratio, HAND_OFF, of_acquire)
+        times = ratio(summary.get("hand-off"), summary.get("alone"))
+        if times is not None:
+            of_acquire = "times the latency of an uncontended acquire"
+            yield at_most(f"hand-off, {name}", times, HAND_OFF, of_acquire)
 
 
 def _use(entrants: dict[str, Any]) -> Iterator[Goal]:
     for name, summary in with_waiters(entrants):
         most, rounds = ROUNDS["full load"], summary.get("median rounds")
-        yield _at_most(f"median rounds of 20 contenders for 10 permits, {name}", rounds, most)
+        yield at_most(f"median rounds of 20 contenders for 10 permits, {name}", rounds, most)
         held = summary.get("average held")
         measured = "" if held is None else f"{held:.2f}"
         met = None if held is None else held >= IN_USE
@@ -101,9 +101,3 @@ def _quorlock(entrants: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]
     for name, summary in entrants.items():
         if name.startswith("quorlock") and f"N = {NODES}," in name:
             yield name, summary
-
-
-def _at_most(what: str, value: float | None, most: float, unit: str = "") -> Goal:
-    if value is None:
-        return Goal(what, f"at most {most:g}{unit}", "", None)
-    return Goal(what, f"at most {most:g}{unit}", f"{value:.2f}", value <= most)

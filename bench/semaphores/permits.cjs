@@ -1,4 +1,4 @@
-// Holders of one semaphore that come and go: `permits.cjs LIBRARY LIMIT URL...`. README.md describes the protocol.
+// Holders of one semaphore that come and go: `permits.cjs LIBRARY LIMIT URL...`. bench/README.md describes the protocol.
 // CommonJS, because only require() finds redis-semaphore, through NODE_PATH.
 
 const { createInterface } = require('node:readline')

@@ -7,8 +7,9 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from peers.ecosystems import JAVA
 from servers import reserve_port
+
+from bench.peers.ecosystems import JAVA
 
 _PROGRAM = [*map(str, JAVA.program[:-1]), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
 _SETTINGS = ["tickTime=2000", "initLimit=10", "syncLimit=5", "admin.enableServer=false"]

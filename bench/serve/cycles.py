@@ -2,58 +2,47 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from typing import Any
 
-from contender import Contender
-from figures import ASYNCIO, RUST, RUST_ASYNC
-from group import Group
-from parameters import HERE, PROGRAMS
-from peers.ecosystems import GO, JAVA
-from serve.service import Service, start
-from serve.settings import (
-    FAIL_FAST,
-    IN_FLIGHT,
-    REDISSON,
-    REDSYNC,
-    ROUNDS,
-    ROUNDS_IN_FLIGHT,
-    SERVE,
-)
-from turns import Lane, rounds
-from turns import start as start_lanes
+from bench.contender import Contender
+from bench.contenders import OWN
+from bench.group import Group
+from bench.names import ASYNCIO, FAIL_FAST, REDISSON, REDSYNC, RUST, RUST_ASYNC, SERVE
+from bench.peers import LIBRARIES
+from bench.peers.ecosystems import GO
+from bench.serve import daemon
+from bench.serve.daemon import Daemon
+from bench.serve.goals import IN_FLIGHT
+from bench.settings import pick
+from bench.turns import rounds, start
 
-_PYTHON = f"{HERE}/clients/python_async.py"
+ROUNDS = {1: pick(32, 2), IN_FLIGHT: pick(8, 1)}
+"""How many turns each contender has, by the number of cycles in flight."""
 
 
-def contenders(service: Service) -> list[Contender]:
-    go, java = [*map(str, GO.program)], [*map(str, JAVA.program)]
+def contenders(service: Daemon) -> list[Contender]:
+    command = [*map(str, GO.program), "quorlock-serve"]
     socket = {"QUORLOCK_SOCKET": str(service.path)}
     return [
-        Contender(RUST, "quorlock", "Rust", "sync", [f"{PROGRAMS}/rust-sync"]),
-        Contender(RUST_ASYNC, "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-async"]),
-        Contender(ASYNCIO, "quorlock", "Python", "async", [sys.executable, _PYTHON]),
-        Contender(SERVE, "quorlock", "Go", "async", [*go, "quorlock-serve"], socket),
-        Contender(REDSYNC, "peer", "Go", "async", [*go, REDSYNC]),
-        Contender(FAIL_FAST, "peer", "Go", "async", [*go, FAIL_FAST]),
-        Contender(REDISSON, "peer", "Java", "sync", [*java, REDISSON]),
+        *(OWN[name] for name in (RUST, RUST_ASYNC, ASYNCIO)),
+        Contender(SERVE, "quorlock", "Go", "async", command, socket),
+        *(each.contender() for each in LIBRARIES if each.name in (REDSYNC, FAIL_FAST, REDISSON)),
     ]
 
 
 def measure() -> dict[str, dict[str, Any]]:
     """Returns the summaries of all contenders, by the number of cycles in flight."""
-    return {"1": _measure(1, ROUNDS), str(IN_FLIGHT): _measure(IN_FLIGHT, ROUNDS_IN_FLIGHT)}
+    return {str(concurrency): _measure(concurrency) for concurrency in ROUNDS}
 
 
-def _measure(concurrency: int, count: int) -> dict[str, Any]:
+def _measure(concurrency: int) -> dict[str, Any]:
     with ExitStack() as stack:
         group = Group(stack)
-        service = start(stack, group.urls)
-        lanes = start_lanes(stack, contenders(service), group, concurrency=concurrency)
-        rounds(f"{concurrency} cycles in flight", lanes, count)
-        return {lane.contender.name: _summary(lane) for lane in lanes}
-
-
-def _summary(lane: Lane) -> dict[str, Any]:
-    return lane.summary() | {"language": lane.contender.language}
+        service = daemon.start(stack, group.urls)
+        lanes = start(stack, contenders(service), group, concurrency=concurrency)
+        rounds(f"{concurrency} cycles in flight", lanes, ROUNDS[concurrency])
+        return {
+            lane.contender.name: lane.summary() | {"language": lane.contender.language}
+            for lane in lanes
+        }

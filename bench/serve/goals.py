@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from figures import ASYNCIO, RUST, ratio
-from goals import Goal
-from serve.settings import IN_FLIGHT, REDISSON, REDSYNC, SERVE
+from bench.goals import Goal, at_most, ratio
+from bench.names import ASYNCIO, REDISSON, REDSYNC, RUST, SERVE
 
+IN_FLIGHT = 64
 COST = 1.6
 """How many times as long as in a Rust process a cycle may take."""
 THROUGHPUT = 1.3
@@ -22,25 +22,18 @@ FREED = 50
 def goals(results: dict[str, Any]) -> Iterator[Goal]:
     one, many = results["cycles"]["1"], results["cycles"][str(IN_FLIGHT)]
     serve, rust = one[SERVE].get("median"), one[RUST].get("median")
-    yield _goal("one cycle at a time", ratio(serve, rust), COST, "times the latency of Rust")
+    yield at_most("one cycle at a time", ratio(serve, rust), COST, "times the latency of Rust")
     rates = many[ASYNCIO].get("rate"), many[SERVE].get("rate")
     times = "times the throughput of the daemon"
-    yield _goal(f"asyncio with {IN_FLIGHT} cycles in flight", ratio(*rates), THROUGHPUT, times)
+    yield at_most(f"asyncio with {IN_FLIGHT} cycles in flight", ratio(*rates), THROUGHPUT, times)
     for peer in (REDSYNC, REDISSON):
         latency = ratio(serve, one[peer].get("median"))
-        yield _goal("one cycle at a time", latency, 1, f"times the latency of {peer}")
+        yield at_most("one cycle at a time", latency, 1, f"times the latency of {peer}")
         rate = ratio(many[peer].get("rate"), many[SERVE].get("rate"))
-        yield _goal(f"{peer} with {IN_FLIGHT} cycles in flight", rate, 1, times)
+        yield at_most(f"{peer} with {IN_FLIGHT} cycles in flight", rate, 1, times)
     idle = results["idle"]
     what = f"memory of the daemon with {idle['connections']:,} idle connections"
-    yield _goal(what, idle["with"] / 1e6, MEMORY, "MB")
+    yield at_most(what, idle["with"] / 1e6, MEMORY, "MB")
     for name, kill in results["kills"].items():
         what = f"time until a waiter of {name} has the lock of a killed client, median"
-        yield _goal(what, kill["median"], FREED, "ms")
-
-
-def _goal(what: str, value: float | None, most: float, unit: str) -> Goal:
-    goal = f"at most {most:g} {unit}"
-    if value is None:
-        return Goal(what, goal, "", None)
-    return Goal(what, goal, f"{value:.2f}", value <= most)
+        yield at_most(what, kill["median"], FREED, "ms")

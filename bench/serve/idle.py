@@ -6,10 +6,13 @@ import resource
 from contextlib import ExitStack
 
 from daemons import Connection
-from group import Group
-from serve.service import start
-from serve.settings import IDLE
 
+from bench.group import Group
+from bench.memory import resident
+from bench.serve.daemon import start
+
+IDLE = 10_000
+"""How many idle connections the daemon has."""
 OTHERS = 100
 """Open files of this process and of the daemon that are not connections of clients."""
 
@@ -23,11 +26,11 @@ def measure() -> dict[str, int]:
             # The first lock connects to the nodes.
             lease, _ = connection.lock("first")
             assert connection.ask("UNLOCK", lease) == 1
-            before = service.memory()
+            before = resident(service.pid)
         for _ in range(IDLE):
             connection = stack.enter_context(Connection(service.path))
             assert connection.ask("PING") == "PONG"
-        return {"connections": IDLE, "before": before, "with": service.memory()}
+        return {"connections": IDLE, "before": before, "with": resident(service.pid)}
 
 
 def _allow(files: int) -> None:

@@ -10,13 +10,15 @@ from pathlib import Path
 from statistics import median
 
 from daemons import Connection
-from group import Group
-from parameters import ROOT
-from progress import progress
-from serve.service import start
-from serve.settings import KILLS
 from waiting import wait_until
 
+from bench.group import Group
+from bench.progress import progress
+from bench.serve.daemon import start
+from bench.settings import ROOT, pick
+
+KILLS = pick(50, 5)
+"""How many holders are killed."""
 HOLD = """
 import sys
 from pathlib import Path

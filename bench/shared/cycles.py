@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
-from contender import Contender
-from group import Group
-from parameters import NODES, PROGRAMS
-from peers.ecosystems import JAVA
-from progress import progress
-from shared.settings import READERS, ROUNDS
-from turns import Lane, rounds, start
+from bench.contender import Contender
+from bench.contenders import rust
+from bench.group import Group
+from bench.peers import java
+from bench.progress import progress
+from bench.settings import NODES, pick
+from bench.turns import Lane, Summary, compare, rounds, start, summaries
 
-EXCLUSIVE, SHARED, ALL = "exclusive", "shared", "readers"
-"""The kinds of loops of `rust-shared`."""
+ROUNDS = pick(16, 1)
+READERS = pick(1000, 100)
+"""The loops that read one resource at the same time."""
 
 
 def quorlock(kind: str) -> Contender:
-    return Contender(kind, "quorlock", "Rust", "async", [f"{PROGRAMS}/rust-shared", kind])
+    """Returns a contender. `kind` is "exclusive", "shared", or "readers" of one resource."""
+    return rust(kind, "async", "rust-shared", kind)
 
 
-def redisson(kind: str) -> Contender:
-    command = [*map(str, JAVA.program), f"redisson-{kind}"]
-    return Contender(f"redisson {kind}", "peer", "Java", "sync", command)
-
-
-def alone() -> dict[str, dict[str, Any]]:
+def alone() -> dict[str, dict[str, Summary]]:
     """Returns the summaries of one cycle at a time, by the number of nodes."""
-    figures = {}
-    for nodes in (1, NODES):
-        contenders = [quorlock(EXCLUSIVE), quorlock(SHARED)]
-        if nodes == 1:
-            contenders += [redisson("write"), redisson("read")]
-        with ExitStack() as stack:
-            lanes = start(stack, contenders, Group(stack, nodes))
-            rounds(f"one cycle at a time, {nodes} nodes", lanes, ROUNDS)
-            figures[str(nodes)] = summaries(lanes)
-    return figures
+    own = [quorlock("exclusive"), quorlock("shared")]
+    redisson = [java(f"redisson {kind}", f"redisson-{kind}") for kind in ("write", "read")]
+    title = "one cycle at a time, N ="
+    return {
+        "1": compare(f"{title} 1", own + redisson, 1, count=ROUNDS),
+        str(NODES): compare(f"{title} {NODES}", own, count=ROUNDS),
+    }
 
 
-def together() -> dict[str, Any]:
+def together() -> dict[str, dict[str, Any]]:
     """Returns the summaries of many loops, with the scripts that a node runs for each cycle."""
     with ExitStack() as stack:
-        contenders = [quorlock(EXCLUSIVE), quorlock(ALL)]
+        contenders = [quorlock("exclusive"), quorlock("readers")]
         lanes = start(stack, contenders, Group(stack), concurrency=READERS)
         rounds(f"{READERS:,} loops", lanes, ROUNDS)
         figures = summaries(lanes)
@@ -54,14 +47,12 @@ def together() -> dict[str, Any]:
         return figures
 
 
-def summaries(lanes: Iterable[Lane]) -> dict[str, Any]:
-    return {lane.contender.name: lane.summary() for lane in lanes}
-
-
 def _scripts(lane: Lane) -> float:
     """Returns how many scripts a node runs for each cycle, on average."""
     meters = lane.group.meters
     before, cycles = sum(meter.scripts() for meter in meters), len(lane.micros)
     lane.turn()
     cycles = len(lane.micros) - cycles
+    if not cycles:
+        raise SystemExit(f"{lane.contender.name}: {lane.failures[-1]}")
     return (sum(meter.scripts() for meter in meters) - before) / len(meters) / cycles

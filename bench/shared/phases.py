@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from contender import Process
-from group import Group
-from parameters import NODES, PROGRAMS
-from peers.ecosystems import JAVA
-from progress import progress
-from shared.overtaking import Turn, figures
-from shared.settings import HOLD, PATIENCE, PROCESSES, SECONDS, TASKS
+from bench.contender import Process, start_all
+from bench.group import Group
+from bench.peers.ecosystems import JAVA
+from bench.progress import progress
+from bench.settings import NODES, PATIENCE, PROGRAMS, pick
+from bench.shared.overtaking import Turn, figures
+
+PROCESSES, TASKS = 4, 16
+"""The processes of readers beside a writer, and the readers of each."""
+HOLD = 0.02
+"""The mean time for which such a reader holds its lease, in seconds."""
+SECONDS = pick(30, 2)
 
 QUORLOCK = [f"{PROGRAMS}/rust-turns"]
 REDISSON = [*map(str, JAVA.program[:-1]), "ReadWrite"]
@@ -30,11 +35,8 @@ def _measure(command: Sequence[str], nodes: int) -> dict[str, Any]:
     progress(f"a writer among readers: {command[-1]}, {nodes} nodes")
     with ExitStack() as stack:
         group = Group(stack, nodes)
-        processes = []
-        for kind in ["writer", *["reader"] * PROCESSES]:
-            process = Process([*command, kind, *group.urls], {})
-            stack.callback(process.close)
-            processes.append(process)
+        kinds = ["writer", *["reader"] * PROCESSES]
+        processes = start_all(stack, [[*command, kind, *group.urls] for kind in kinds], {})
         # The first turns connect, and are not counted.
         _ask(processes, 1.0)
         writes, *reads = _ask(processes, SECONDS)

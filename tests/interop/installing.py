@@ -1,6 +1,6 @@
 """Installs other lock libraries (peers) with their package managers, under .cache/interop.
 
-Versions are pinned. An installation is reused until a pin or a program changes. bench/waiting also
+Versions are pinned. An installation is reused until a pin or a program changes. bench/peers also
 uses this module, with its own peers and its own directory.
 """
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
+CRATES = {"quorlock-protocol": "core/protocol", "quorlock": "core", "quorlock-cli": "cli"}
+"""The published crates and their directories, in the order of publishing."""
+
 
 @dataclass(frozen=True)
 class Sandbox:

@@ -14,10 +14,7 @@ import install
 import npm
 import pytest
 import version
-from packages.sandboxes import ROOT
-
-CRATES = {"quorlock-protocol": "core/protocol", "quorlock": "core", "quorlock-cli": "cli"}
-"""The published crates and their directories, in the order of publishing."""
+from packages.sandboxes import CRATES, ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 

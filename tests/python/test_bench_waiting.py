@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "bench" / "waiting"))
+from bench.waiting.goals import goals
+from bench.waiting.turns import (
+    FROM_SCRIPTS,
+    Turn,
+    calls,
+    fairness,
+    hand_offs,
+    overlaps,
+    sent,
+    summary,
+)
 
-from measure import FROM_SCRIPTS, Turn, calls, fairness, hand_offs, overlaps, sent, summary  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def turn(client: int, called: int, acquired: int, releasing: int, released: int) -> Turn:
@@ -85,6 +94,44 @@ def test_a_client_without_a_turn_counts() -> None:
     assert found.unluckiest == 0
     assert found.turns_ratio == float("inf")
     assert found.longest == 2.0
+
+
+def results() -> dict[str, Any]:
+    """Returns results that meet all goals."""
+    handed = {"times uncontended": 3.0, "overlaps": 0}
+    return {
+        "hand-offs": {
+            "wait": {"2": {"quorlock": handed, "redlock": {}}},
+            "come back": {"2": {"quorlock": handed | {}, "redlock": {"overlaps": 1}}},
+            "commands": {"quorlock": {"2": 5.0, "8": 7.0}, "redlock": {"2": 100.0}},
+        },
+        "fairness": {"quorlock": {"turns ratio": 1.5, "wait ratio": 3.0}},
+        "crowd": {
+            "Node.js": {"one per second": 1.0, "many per second": 2.0, "many per acquisition": 8.0}
+        },
+        "death": {"most": 100.0},
+        "left behind": [],
+    }
+
+
+def missed(found: dict[str, Any]) -> list[str]:
+    return [goal.what for goal in goals(found) if not goal.met]
+
+
+def test_goals_apply_to_quorlock_only() -> None:
+    assert missed(results()) == []
+
+
+def test_each_goal_can_be_missed() -> None:
+    found = results()
+    found["hand-offs"]["wait"]["2"]["quorlock"]["times uncontended"] = None  # too few
+    found["hand-offs"]["come back"]["2"]["quorlock"] = {"times uncontended": 3.1, "overlaps": 1}
+    found["hand-offs"]["commands"]["quorlock"] = {"2": 4.0, "8": 8.1}
+    found["fairness"]["quorlock"] = {"turns ratio": 1.6, "wait ratio": 3.1}
+    found["crowd"]["Node.js"] |= {"many per second": 2.1, "many per acquisition": 8.1}
+    found["death"]["most"] = 101.0
+    found["left behind"] = ["key"]
+    assert len(missed(found)) == len(list(goals(found)))
 
 
 INFO = """# Commandstats\r

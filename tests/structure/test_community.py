@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from docs.test_deployment import Yaml
-from packages.test_release import CRATES
+from packages.sandboxes import CRATES
 from structure import rooms
 
 GITHUB = rooms.ROOT / ".github"

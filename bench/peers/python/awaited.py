@@ -8,11 +8,20 @@ All tasks share the clients. Each key has its own lock object, if the library ha
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from locks import TTL, require
 
 Cycle = Callable[[], Awaitable[None]]
 Open = Callable[[list[str]], Callable[[str], Cycle]]
+
+
+def _cycle(lock: Any) -> Cycle:
+    async def cycle() -> None:
+        require(await lock.acquire())
+        await lock.release()  # raises if a majority did not hold it
+
+    return cycle
 
 
 def pottery(urls: list[str]) -> Callable[[str], Cycle]:
@@ -21,16 +30,7 @@ def pottery(urls: list[str]) -> Callable[[str], Cycle]:
 
     masters = {Redis.from_url(url) for url in urls}
 
-    def lock(key: str) -> Cycle:
-        lock = pottery.AIORedlock(key=key, masters=masters, auto_release_time=TTL)
-
-        async def cycle() -> None:
-            require(await lock.acquire())
-            await lock.release()  # raises if a majority did not hold it
-
-        return cycle
-
-    return lock
+    return lambda key: _cycle(pottery.AIORedlock(key=key, masters=masters, auto_release_time=TTL))
 
 
 def redlock_ng(urls: list[str]) -> Callable[[str], Cycle]:
@@ -71,16 +71,7 @@ def redis_py(urls: list[str]) -> Callable[[str], Cycle]:
     [url] = urls
     server = Redis.from_url(url)
 
-    def lock(key: str) -> Cycle:
-        lock = server.lock(key, timeout=TTL)
-
-        async def cycle() -> None:
-            require(await lock.acquire())
-            await lock.release()  # raises if it was not held
-
-        return cycle
-
-    return lock
+    return lambda key: _cycle(server.lock(key, timeout=TTL))
 
 
 LIBRARIES: dict[str, Open] = {

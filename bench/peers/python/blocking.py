@@ -1,37 +1,62 @@
 """The blocking libraries.
 
-Each function connects, and returns a function that takes a key and returns a cycle on that key.
+Each function connects. Those in `LOCKS` return a function that takes a key and returns a lock
+object, which retries after a few milliseconds if it is `tuned`. Those in `CYCLES` return a function
+that takes a key and returns a cycle on it.
 
-All threads share the clients, which every library here allows. Each key has its own lock object, if
-the library has lock objects, and is used by one thread at a time.
+All threads share the clients, which every library here allows. A key is used by one thread at a
+time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from locks import TTL, require
 
 Cycle = Callable[[], None]
-Open = Callable[[list[str]], Callable[[str], Cycle]]
 
 
-def pottery(urls: list[str]) -> Callable[[str], Cycle]:
+class Lock(Protocol):
+    def acquire(self) -> object: ...
+
+    def release(self) -> object:
+        """Raises if a majority of the nodes did not hold the lock."""
+
+
+def pottery(urls: list[str], tuned: bool = False) -> Callable[[str], Lock]:
     import pottery
     from redis import Redis
 
+    class Tuned(pottery.Redlock):  # type: ignore[misc]  # the library has no types
+        # The maximum of the random retry delay, for which the library has no option.
+        _RETRY_DELAY = 0.01
+
     masters = {Redis.from_url(url) for url in urls}
+    kind: Any = Tuned if tuned else pottery.Redlock
+    return lambda key: kind(key=key, masters=masters, auto_release_time=TTL)
 
-    def lock(key: str) -> Cycle:
-        lock = pottery.Redlock(key=key, masters=masters, auto_release_time=TTL)
 
-        def cycle() -> None:
-            require(lock.acquire())
-            lock.release()  # raises if a majority did not hold it
+def redis_py(urls: list[str], tuned: bool = False) -> Callable[[str], Lock]:
+    from redis import Redis
 
-        return cycle
+    [url] = urls
+    server = Redis.from_url(url)
+    return lambda key: server.lock(key, timeout=TTL, sleep=0.005 if tuned else 0.1)
 
-    return lock
+
+def python_redis_lock(urls: list[str], tuned: bool = False) -> Callable[[str], Lock]:
+    import redis_lock
+    from redis import Redis
+
+    assert not tuned  # it waits with BLPOP and has no retry delay
+    [url] = urls
+    server = Redis.from_url(url)
+    return lambda key: redis_lock.Lock(server, key, expire=TTL)
+
+
+LOCKS = {"pottery": pottery, "redis-py": redis_py, "python-redis-lock": python_redis_lock}
 
 
 def redlock_ng(urls: list[str]) -> Callable[[str], Cycle]:
@@ -65,47 +90,19 @@ def redlock_py(urls: list[str]) -> Callable[[str], Cycle]:
     return lock
 
 
-def redis_py(urls: list[str]) -> Callable[[str], Cycle]:
-    from redis import Redis
+CYCLES = {"redlock-ng": redlock_ng, "redlock-py": redlock_py}
 
-    [url] = urls
-    server = Redis.from_url(url)
+
+def cycles(new: Callable[[str], Lock]) -> Callable[[str], Cycle]:
+    """Returns a function that takes a key and returns a cycle on a lock object of its own."""
 
     def lock(key: str) -> Cycle:
-        lock = server.lock(key, timeout=TTL)
+        lock = new(key)
 
         def cycle() -> None:
             require(lock.acquire())
-            lock.release()  # raises if it was not held
+            lock.release()
 
         return cycle
 
     return lock
-
-
-def python_redis_lock(urls: list[str]) -> Callable[[str], Cycle]:
-    import redis_lock
-    from redis import Redis
-
-    [url] = urls
-    server = Redis.from_url(url)
-
-    def lock(key: str) -> Cycle:
-        lock = redis_lock.Lock(server, key, expire=TTL)
-
-        def cycle() -> None:
-            require(lock.acquire())
-            lock.release()  # raises if it was not held
-
-        return cycle
-
-    return lock
-
-
-LIBRARIES: dict[str, Open] = {
-    "pottery": pottery,
-    "redlock-ng": redlock_ng,
-    "redlock-py": redlock_py,
-    "redis-py": redis_py,
-    "python-redis-lock": python_redis_lock,
-}

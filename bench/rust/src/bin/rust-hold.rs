@@ -1,4 +1,4 @@
-//! Holds leases, and counts their heap memory. `bench/scenarios/holding.py` describes the protocol.
+//! Holds leases, and counts their heap memory. `bench/holders.py` describes the protocol.
 
 use cap::Cap;
 use quorlock::{Client, Lease};

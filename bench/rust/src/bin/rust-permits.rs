@@ -1,4 +1,4 @@
-//! Holders of one semaphore that come and go: `rust-permits LIMIT URL...`. `bench/semaphores/README.md` describes the
+//! Holders of one semaphore that come and go: `rust-permits LIMIT URL...`. `bench/README.md` describes the
 //! protocol.
 
 use quorlock::{Client, ErrorCode, Semaphore};

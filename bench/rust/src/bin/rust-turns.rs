@@ -1,4 +1,4 @@
-//! Readers and a writer of one resource: `rust-turns URL...`. `bench/shared/README.md` describes the protocol.
+//! Readers and a writer of one resource: `rust-turns URL...`. `bench/README.md` describes the protocol.
 
 use quorlock::{Client, ErrorCode, Lock};
 use quorlock_bench::{about, now, parse};

@@ -1,6 +1,4 @@
 import com.sun.management.OperatingSystemMXBean;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -10,8 +8,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import org.redisson.Redisson;
 import org.redisson.RedissonRedLock;
@@ -38,14 +34,8 @@ public final class Peer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        var lines = new BufferedReader(new InputStreamReader(System.in));
         var urls = Arrays.asList(arguments).subList(1, arguments.length);
-        var peer = new Peer(arguments[0], urls);
-        for (String line; (line = lines.readLine()) != null; ) {
-            System.out.println(peer.answer(line));
-        }
-        // Do not wait for clients that wait for a frozen node.
-        Runtime.getRuntime().halt(0);
+        Requests.serve(new Peer(arguments[0], urls)::answer);
     }
 
     private static RedissonClient connect(String url) {
@@ -56,8 +46,8 @@ public final class Peer {
 
     /** Runs the cycles of each key in a thread. */
     private String answer(String request) throws InterruptedException {
-        int cycles = field(request, "cycles");
-        var keys = IntStream.range(0, field(request, "concurrency"));
+        int cycles = (int) Requests.number(request, "cycles");
+        var keys = IntStream.range(0, (int) Requests.number(request, "concurrency"));
         var all = keys.mapToObj(this::cycle).toList();
         long cpu = SYSTEM.getProcessCpuTime();
         long began = System.nanoTime();
@@ -137,14 +127,5 @@ public final class Peer {
             micros.add((System.nanoTime() - start) / 1e3);
         }
         return micros;
-    }
-
-    /** Returns a number in a request. The format is simple enough to do without a JSON parser. */
-    private static int field(String request, String field) {
-        Matcher found = Pattern.compile("\"" + field + "\":\\s*(\\d+)").matcher(request);
-        if (!found.find()) {
-            throw new IllegalArgumentException("no " + field + " in " + request);
-        }
-        return Integer.parseInt(found.group(1));
     }
 }

@@ -1,14 +1,8 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
-import java.util.regex.Pattern;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.retry.RetryOneTime;
@@ -17,8 +11,7 @@ import org.redisson.config.Config;
 
 /**
  * Holders of one semaphore that come and go: {@code Permits LIBRARY LIMIT URL...}. The library is {@code redisson}
- * on one master, or {@code curator} on servers of ZooKeeper. {@code bench/semaphores/README.md} describes the
- * protocol.
+ * on one master, or {@code curator} on servers of ZooKeeper. {@code bench/README.md} describes the protocol.
  */
 public final class Permits {
     private static final String NAME = "held by many";
@@ -39,22 +32,7 @@ public final class Permits {
         var urls = Arrays.asList(arguments).subList(2, arguments.length);
         boolean isCurator = arguments[0].equals("curator");
         var semaphore = isCurator ? curator(limit, urls) : redisson(limit, urls.get(0));
-        ExecutorService threads = Executors.newCachedThreadPool();
-        var lines = new BufferedReader(new InputStreamReader(System.in));
-        for (String line; (line = lines.readLine()) != null; ) {
-            String request = line;
-            long end = System.nanoTime() + nanos(request, "seconds");
-            var loops = new ArrayList<Future<ArrayList<String>>>();
-            for (int task = 0; task < (int) field(request, "tasks"); task++) {
-                loops.add(threads.submit(() -> loop(semaphore, request, end)));
-            }
-            var turns = new ArrayList<String>();
-            for (var loop : loops) {
-                turns.addAll(loop.get());
-            }
-            System.out.println("{\"turns\": " + turns + "}");
-        }
-        Runtime.getRuntime().halt(0);
+        Requests.serve(request -> Requests.turns(request, end -> loop(semaphore, request, end)));
     }
 
     private static Semaphore redisson(int limit, String url) {
@@ -80,10 +58,10 @@ public final class Permits {
         };
     }
 
-    private static ArrayList<String> loop(Semaphore semaphore, String request, long end)
+    private static List<String> loop(Semaphore semaphore, String request, long end)
             throws Exception {
-        long hold = nanos(request, "hold");
-        long spread = nanos(request, "spread");
+        long hold = Requests.nanos(request, "hold");
+        long spread = Requests.nanos(request, "spread");
         var turns = new ArrayList<String>();
         // The tasks do not all begin at once.
         TimeUnit.NANOSECONDS.sleep(ThreadLocalRandom.current().nextLong(hold));
@@ -103,18 +81,5 @@ public final class Permits {
             turns.add("[" + began + ", " + granted + ", " + ended + ", " + released + "]");
         }
         return turns;
-    }
-
-    private static long nanos(String request, String field) {
-        return (long) (field(request, field) * 1e9);
-    }
-
-    /** Returns a number in a request. The format is simple enough to do without a JSON parser. */
-    private static double field(String request, String field) {
-        var found = Pattern.compile("\"" + field + "\":\\s*([\\d.]+)").matcher(request);
-        if (!found.find()) {
-            throw new IllegalArgumentException("no " + field + " in " + request);
-        }
-        return Double.parseDouble(found.group(1));
     }
 }
