@@ -140,11 +140,11 @@ fn one_of_many_adopters_wins(lock: fn(&Client) -> Lock, stored: &[&str]) {
             let error = error.unwrap_err();
             assert_eq!(error.code(), ErrorCode::LeaseLost, "{error}");
         }
-        wait_until("all nodes have the token of the adopter, and none that of the giver", || {
-            (0..servers.urls.len()).all(|server| {
-                let holders = servers.command(server, stored).to_string();
-                holders.contains(won.token()) && !holders.contains(lease.token())
-            })
+        // A late GIVE BACK of another adopter may have restored the giver's share beside the adopter's. The adopter's
+        // RELEASE deletes it.
+        wait_until("all nodes have the token of the adopter", || {
+            (0..servers.urls.len())
+                .all(|server| servers.command(server, stored).to_string().contains(won.token()))
         });
         assert!(wait(won.release()));
         assert!(reader.is_none_or(|reader| wait(reader.release())));
