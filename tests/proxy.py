@@ -17,7 +17,8 @@ lose_command  Once: the next command is lost, and its connection is closed on bo
               count.
 hold          Nothing goes through in either direction, including the end of a connection. The proxy
               keeps the traffic, and passes it on in order when the mode changes.
-hold_commands The same, but replies go through.
+hold_commands, hold_replies
+              The same in one direction only.
 hold_open     The same as hold, but for the connections that are open only. New ones pass.
 refuse        Open connections are cut, new ones are closed at once.
 
@@ -45,6 +46,7 @@ Mode = Literal[
     "lose_command",
     "hold",
     "hold_commands",
+    "hold_replies",
     "hold_open",
     "refuse",
 ]
@@ -198,7 +200,7 @@ class _Link:
         if self._closed or self._is_held:
             return
         commands_pass = self._proxy.mode not in ("hold", "hold_commands")
-        replies_pass = self._proxy.mode != "hold"
+        replies_pass = self._proxy.mode not in ("hold", "hold_replies")
         while commands_pass and self._server.transport is not None and self.client.inbox:
             self._pass_up(self.client.inbox.popleft()[1])
             if self._closed:

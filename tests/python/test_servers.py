@@ -141,6 +141,7 @@ def test_a_restart_keeps_only_the_data_on_disk(
         ("lose_command", False, "ended", "OK"),
         ("hold", False, "silent", "silent"),
         ("hold_commands", False, "silent", "silent"),
+        ("hold_replies", True, "silent", "silent"),
         ("hold_open", False, "silent", "OK"),
         ("refuse", False, "ended", "ended"),
     ],

@@ -448,7 +448,8 @@ pub struct Extension {
     missing: NodeSet,
     /// The lease's `passed` nodes when the extension began. If a majority confirms, these nodes count again.
     passed: NodeSet,
-    /// The value of the lease's `upgrades` when the extension began.
+    /// How many upgrades of the lease had begun when the extension began. If the lease has another number by now, the
+    /// answers do not count.
     upgrades: u32,
 }
 

@@ -329,9 +329,9 @@ impl Round {
         Actions { undo: self.applied(), outcome: self.name_loss(now), raise: None }
     }
 
-    /// Returns the loss, and records that the round is over, as soon as the reason of the loss is certain: contention
-    /// if a majority voted but did not grant, an outage if too many nodes did not vote or voted too late. Returns
-    /// `None` before and after that.
+    /// Returns the loss, and records that the round is over, if the reason for the loss is certain by now: contention
+    /// if a majority answered but fewer than a majority granted, an outage if too many nodes did not answer or granted
+    /// too late. Returns `None` if the reason is not certain yet, and after the loss was returned.
     fn name_loss(&mut self, now: Moment) -> Option<Outcome> {
         if self.phase != Phase::Losing {
             return None;

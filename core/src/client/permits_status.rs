@@ -42,7 +42,7 @@ pub struct PermitHolder {
 pub struct SemaphoreStatus {
     /// The name of the resource.
     pub resource: String,
-    /// The limit that the querying client uses.
+    /// The maximum number of permits, as the querying client has it.
     pub limit: u32,
     /// The number of permits that are free on a majority of the nodes. Slots at or above the limit do not count.
     pub free: u32,

@@ -55,7 +55,7 @@ struct Named {
 }
 
 impl NodeConnection {
-    /// Connects. `on_broken` is called when the connection breaks. Has no time limit.
+    /// Opens a connection, without a time limit. Calls `on_broken` when the connection breaks.
     pub(crate) async fn open(
         target: &Target,
         on_broken: impl Fn() + Send + Sync + 'static,

@@ -315,8 +315,9 @@ impl ReplySink {
         }
     }
 
-    /// Called when the connection was replaced. If the request may create keys, gives up the request and returns
-    /// `Some`: a late answer may still arrive. If the `Some` contains a waker, the caller must wake it.
+    /// Called when the connection was replaced. If the request may create keys, gives up the request, but keeps its
+    /// entry, because a late answer may still arrive. Then returns `Some`, with a waker that the caller must wake, if
+    /// there is one.
     ///
     /// If the request creates no keys, returns `None`, and the caller must make the request fail.
     pub(crate) fn give_up(&self) -> Option<Option<Waker>> {
@@ -484,8 +485,7 @@ impl Receive for ReplySink {
             }
             Err(error) => match self.open_request() {
                 Some((route, request)) => route.refused(&request, &error, self),
-                // The fan-out does not wait for the answer any more, or the connection is gone, so no connection can
-                // handle the error.
+                // The request is not open any more: the fan-out has stopped waiting for it, or the connection is gone.
                 None if error.is_io_error() => self.lost(failure(&error, true)),
                 None => self.answer(Err(failure(&error, true))),
             },

@@ -25,7 +25,7 @@ pub(super) enum LinkState<N> {
     /// Connecting, and no attempt has failed so far: requests wait.
     Connecting,
     Up(Arc<Link>),
-    /// A cluster, whose masters are nodes of their own.
+    /// The node is a cluster: requests are routed to its masters, each of which has its own connection.
     Routed(Arc<Map<N>>),
     /// Not connected: the last attempt to connect failed, or the node gave up its last connection.
     /// Another attempt follows in the background. Requests fail at once.

@@ -31,7 +31,7 @@ static WAITING: PerProcess<Arc<Waiting>> = PerProcess::new();
 #[derive(Default)]
 struct Waiting {
     connections: Mutex<Vec<Arc<dyn Flush>>>,
-    /// Notified when a connection is added, so that the service flushes it in time.
+    /// Notified when a connection is added. Wakes the background task that flushes the connection if nobody uncorks.
     added: Notify,
 }
 

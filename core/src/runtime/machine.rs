@@ -38,7 +38,8 @@ pub(crate) trait Machine: Any + Send + Sync {
 
     fn panicked(&self);
 
-    /// Reports a step of the protocol. `step` returns a description: the elements of a JSON array.
+    /// Records a step of the protocol in the trace of the simulation. `step` returns the elements of a JSON array,
+    /// without the brackets.
     fn record(&self, step: &dyn Fn() -> String);
 }
 

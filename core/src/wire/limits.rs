@@ -9,7 +9,7 @@ use redis::{Arg, Cmd};
 /// The largest size of a reply or a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// The number of bytes, including all lengths and line ends.
+    /// The number of bytes on the wire, including the lengths and line ends of RESP.
     pub(crate) bytes: u32,
     /// The number of values. It has its own limit, because a value of a few bytes takes much more memory after it is
     /// parsed.
@@ -34,7 +34,7 @@ pub(crate) const PAGE: Limit = Limit { bytes: 16 * MIB, values: 16 * KIB };
 /// For the reply to CLUSTER SLOTS.
 pub(crate) const SLOT_MAP: Limit = Limit { bytes: 8 * MIB, values: 512 * KIB };
 /// For a message on a channel. A message names a lock, or contains a lease of one resource as text. The text needs two
-/// digits for each byte of the lease.
+/// hexadecimal digits for each byte of the lease.
 pub(crate) const MESSAGE: Limit = Limit { bytes: 128 * KIB, values: 8 };
 /// The largest length of a single line, such as an error, in bytes.
 pub(crate) const LINE: usize = 4 * 1024;

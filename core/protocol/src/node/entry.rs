@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The time by the clocks of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    /// The time by the clock that expires lock keys.
+    /// The time by the clock that decides when lock keys expire.
     pub now: Moment,
     /// The wall clock, in microseconds since the Unix epoch. It decides when fence counters expire, and which floor a
     /// new fence has (`fence.rs`).

@@ -39,7 +39,7 @@ impl<T: PartialEq> Readers<T> {
     pub(super) fn put(&mut self, token: T, until: Moment) {
         self.remove(&token);
         self.shares.push((token, until));
-        // Sorted, so that the model recognizes equal states that it reached in different ways.
+        // Sorted, so that the model checker treats states as equal that differ only in the order of the shares.
         self.shares.sort_by_key(|(_, until)| *until);
     }
 }

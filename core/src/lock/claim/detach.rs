@@ -52,8 +52,8 @@ impl fmt::Debug for Detached {
     }
 }
 
-/// Extends the lease to the ttl of `term`, ends the lease for its holder, and sends the text to `caller`. If the
-/// extension fails, or the caller stops waiting before the lease has ended, the lease does not end.
+/// Detaches the lease: extends it to the ttl of `term`, takes it from its holder, and sends the [`Detached`] lease to
+/// `caller`. If the extension fails, or the caller stops waiting before that, the holder keeps the lease.
 pub(crate) async fn detach(
     held: Arc<HeldLease>,
     term: Term,

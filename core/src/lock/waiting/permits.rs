@@ -1,8 +1,8 @@
-//! Tracks which slots of semaphores a client uses, and chooses the permits that an acquire tries next.
+//! Tracks which slots of each semaphore a client uses, and proposes the slots that an acquire tries next.
 //!
-//! The protocol's `Slots` makes the choice. This module shares one `Slots` for each semaphore among the acquires and
-//! leases of a client. Only the nodes decide who holds a permit. `acquire.rs` chooses with [`PermitChoice`]; the lease
-//! of a won round keeps the [`Reserved`] slots until the lease ends.
+//! All acquires and leases of a client share one `Slots` for each semaphore; this type of the protocol contains the
+//! rule of the choice. `acquire.rs` gets slots from [`PermitChoice`]. The lease of a won round keeps its [`Reserved`]
+//! slots until the lease ends. Only the nodes decide who holds a permit.
 
 use crate::config::permits::MAX_PERMITS;
 use crate::config::resources::Resources;
