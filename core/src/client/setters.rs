@@ -15,9 +15,9 @@ macro_rules! lease_setters {
             self.option(Dialect::Rust, "auto_extend", &OptionValue::Bool(auto_extend))
         }
 
-        /// Sets how long a lease is renewed after its holder's last [heartbeat](crate::Lease::heartbeat): 10 ms to 24 h.
-        /// Zero, which is a client's default, means that renewal needs no heartbeats. Without `auto_extend`, this option
-        /// has no effect.
+        /// Sets how long a lease is renewed after its holder's last [heartbeat](crate::Lease::heartbeat): 10 ms to
+        /// 24 h. Zero, which is a client's default, means that renewal needs no heartbeats. Without `auto_extend`, this
+        /// option has no effect.
         pub fn heartbeat_timeout(self, timeout: std::time::Duration) -> Self {
             let seconds = OptionValue::Number(timeout.as_secs_f64());
             self.option(Dialect::Rust, "heartbeat_timeout", &seconds)

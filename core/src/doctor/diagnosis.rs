@@ -113,8 +113,8 @@ pub struct Setting {
     /// The value, as text for people. For `nodes`, the number of nodes. For `restart_guard`, a duration such as `30 s`,
     /// or `off`.
     pub value: String,
-    /// Where the value comes from: the name of an option as the program's language spells it, such as `nodeTimeout`, the
-    /// name of an environment variable, or `default`.
+    /// Where the value comes from: the name of an option as the program's language spells it, such as `nodeTimeout`,
+    /// the name of an environment variable, or `default`.
     pub source: String,
 }
 

@@ -56,7 +56,8 @@ pub struct Queue {
     /// Each waiter with its score: its ticket plus its doubt (see `DOUBTS`).
     waiting: BTreeSet<(u64, Arc<str>)>,
     /// The notified waiters, each with the moment at which its turn ends. The latest moment comes first, as in the
-    /// sorted set of a server. More than one waiter is notified only if all of them are readers, or if they want permits.
+    /// sorted set of a server. More than one waiter is notified only if all of them are readers, or if they want
+    /// permits.
     notified: BTreeSet<(Reverse<Moment>, Arc<str>)>,
     /// When the node forgets the whole queue; `None` before the first waiter joins.
     kept_until: Option<Moment>,
