@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from pathlib import Path
 
 from bench import peers
 from bench.commands import PLAIN, Commands, check, record
-from bench.contender import Contender, Form, Language
+from bench.contender import Contender, Form
 from bench.names import (
     ASYNCIO,
     FLOOR,
@@ -20,7 +19,7 @@ from bench.names import (
     RUST_ASYNC,
     UVLOOP,
 )
-from bench.settings import HERE, PROGRAMS, ROOT
+from bench.settings import HERE, PROGRAMS
 
 _CLIENTS = HERE / "clients"
 
@@ -38,26 +37,17 @@ def python(name: str, form: Form, *command: str) -> Contender:
     )
 
 
-def own(root: Path, python: str, suffix: str = "") -> list[Contender]:
-    """Returns the forms of quorlock in a checkout, whose packages this Python has. The suffix
-    follows each name."""
-    programs, clients = root / PROGRAMS.relative_to(ROOT), root / _CLIENTS.relative_to(ROOT)
-    asyncio = [python, f"{clients}/python_async.py"]
-    forms: list[tuple[str, Language, Form, list[str]]] = [
-        (RUST, "Rust", "sync", [f"{programs}/rust-sync"]),
-        (RUST_ASYNC, "Rust", "async", [f"{programs}/rust-async"]),
-        (PYTHON, "Python", "sync", [python, f"{clients}/python_sync.py"]),
-        (ASYNCIO, "Python", "async", asyncio),
-        (UVLOOP, "Python", "async", [*asyncio, "--uvloop"]),
-        (NODE, "Node.js", "async", ["node", f"{clients}/node.js"]),
+OWN = {
+    each.name: each
+    for each in [
+        rust(RUST, "sync", "rust-sync"),
+        rust(RUST_ASYNC, "async", "rust-async"),
+        python(PYTHON, "sync", "python_sync.py"),
+        python(ASYNCIO, "async", "python_async.py"),
+        python(UVLOOP, "async", "python_async.py", "--uvloop"),
+        Contender(NODE, "quorlock", "Node.js", "async", ["node", f"{_CLIENTS}/node.js"]),
     ]
-    return [
-        Contender(name + suffix, "quorlock", language, form, command)
-        for name, language, form, command in forms
-    ]
-
-
-OWN = {each.name: each for each in own(ROOT, sys.executable)}
+}
 
 
 @cache

@@ -10,13 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from statistics import median
 
 from bench.contender import Contender
-from bench.contenders import own
+from bench.contenders import OWN
 from bench.group import Group
 from bench.performance.cycles import MANY, most_in_flight
 from bench.progress import progress
@@ -45,6 +45,16 @@ class Comparison:
     @property
     def is_slower(self) -> bool:
         return self.ratio is not None and self.ratio > LIMIT
+
+
+def earlier(contender: Contender, checkout: Path) -> Contender:
+    """Returns the same contender in another checkout: its program, or its Python and packages."""
+    python = f"{checkout}/.venv/bin/python"
+    command = [
+        python if word == sys.executable else word.replace(f"{ROOT}/", f"{checkout}/")
+        for word in contender.command
+    ]
+    return replace(contender, name=contender.name + BEFORE, command=command)
 
 
 def compare(lanes: Iterable[Lane], level: str) -> Iterator[Comparison]:
@@ -92,10 +102,7 @@ def show(comparisons: Sequence[Comparison]) -> None:
 
 def main() -> None:
     before = Path(sys.argv[1]).resolve()
-    contenders = [
-        *own(ROOT, sys.executable),
-        *own(before, str(before / ".venv" / "bin" / "python"), BEFORE),
-    ]
+    contenders = [*OWN.values(), *(earlier(each, before) for each in OWN.values())]
     first = measure(contenders)
     show(first)
     if not any(each.is_slower for each in first):

@@ -1,4 +1,4 @@
-"""Who waits for locks: libraries and their settings."""
+"""The contenders of this topic: each is a library with the settings that it is measured with."""
 
 from __future__ import annotations
 

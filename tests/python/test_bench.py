@@ -11,8 +11,8 @@ from servers import Servers
 
 from bench.commands import PLAIN, Command, record
 from bench.contender import Contender, FailedError, Process
-from bench.contenders import own
-from bench.gate import BEFORE, compare
+from bench.contenders import OWN
+from bench.gate import BEFORE, compare, earlier
 from bench.goals import Goal
 from bench.group import Group
 from bench.names import ASYNCIO, FLOOR, FLOOR_PLAIN, NODE, PYTHON, RSLOCK, RUST, RUST_ASYNC, UVLOOP
@@ -263,6 +263,6 @@ def test_a_form_that_failed_before_is_not_measured() -> None:
 
 
 def test_the_gate_runs_the_programs_of_both_checkouts(tmp_path: Path) -> None:
-    for contender in own(tmp_path, str(tmp_path / "python"), BEFORE):
+    for contender in (earlier(each, tmp_path) for each in OWN.values()):
         assert contender.name.endswith(BEFORE)
         assert any(word.startswith(f"{tmp_path}/") for word in contender.command)
