@@ -212,6 +212,7 @@ class State:
         self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> Any:
+        """For type checkers, which do not see the fields. Python calls it for unknown names."""
         raise AttributeError(name)
 
     def but(self, **changes: Any) -> State:
