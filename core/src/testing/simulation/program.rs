@@ -19,9 +19,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// last round.
 const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Without faults: the maximum number of times that each task may overtake the same waiter. Not zero, because a waiter
-/// can be overtaken before it has joined the queues.
-const OVERTAKEN_PER_TASK: usize = 1;
+/// Without faults: the maximum number of times that each task may overtake the same waiter. Not zero, for two reasons: a
+/// waiter can be overtaken before it has joined the queues, and when a lease expires instead of being released, nodes
+/// notify nobody, so all waiting readers may overtake a writer together. The limit is not exact: the second reason can
+/// occur several times for one waiter.
+const OVERTAKEN_PER_TASK: usize = 2;
 
 /// The maximum time from the last answer to the report of an error. This time is allowed in addition to the time
 /// limits.
