@@ -93,7 +93,12 @@ impl Node {
         }
         while let Some(node) = node.upgrade() {
             let recovered = recovered(&node.endpoint.target);
-            let state = node.open_in_time().await.unwrap_or_else(LinkState::Down);
+            let mut states = node.state.subscribe();
+            let state = tokio::select! {
+                biased;
+                _ = states.wait_for(|state| matches!(state, LinkState::Closed)) => return,
+                state = node.open_in_time() => state.unwrap_or_else(LinkState::Down),
+            };
             let failure = match &state {
                 LinkState::Down(failure) => Some(failure.clone()),
                 _ => None,
@@ -174,6 +179,20 @@ impl Node {
         Ok(LinkState::Up(link))
     }
 
+    /// Asks the server about itself, and the sentinels whether it is still the master. Returns whether the node keeps
+    /// the connection; `None` if too few sentinels answered.
+    async fn check(&self, link: &Link) -> Option<bool> {
+        // A missing answer is not an error here: the requests on the connection detect and report a server that does
+        // not answer.
+        let info = timeout(self.connect_timeout, link.connection.fetch_info()).await;
+        if let Ok(Ok(Some(info))) = info
+            && self.record_server_info(Some(info)).is_err()
+        {
+            return Some(false);
+        }
+        timeout(self.connect_timeout, link.connection.is_current()).await.ok().flatten()
+    }
+
     /// Records what the server reports about itself. Fails if another node is the same server.
     pub(super) fn record_server_info(&self, info: Option<ServerInfo>) -> Result<(), Failure> {
         let now = clock::now();
@@ -242,19 +261,13 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
     while let Some(interval) = node.upgrade().map(|node| node.check_interval) {
         sleep(pause.take().unwrap_or(interval)).await;
         let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
-        if !node.state.borrow().is(&link) {
-            return;
-        }
-        // A missing answer is not an error here: the requests on the connection detect and report a
-        // server that does not answer.
-        let info = timeout(node.connect_timeout, link.connection.fetch_info()).await;
-        if let Ok(Ok(Some(info))) = info
-            && node.record_server_info(Some(info)).is_err()
-        {
-            return node.broken(&link);
-        }
-        let current = timeout(node.connect_timeout, link.connection.is_current()).await;
-        is_confirmed = match current.ok().flatten() {
+        let is_current = tokio::select! {
+            biased;
+            // Do not keep the connection open until the server answers.
+            _ = state.wait_for(|state| !state.is(&link)) => return,
+            is_current = node.check(&link) => is_current,
+        };
+        is_confirmed = match is_current {
             Some(true) => true,
             Some(false) => return node.broken(&link),
             // Too few sentinels answered; they may be a minority that missed a failover. One check may fail by

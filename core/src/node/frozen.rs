@@ -54,10 +54,12 @@ impl Node {
         if clock::now().since(before.at) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
             return;
         }
-        let node = Arc::clone(self);
-        let link = Arc::clone(link);
+        // The last latency is that of the answer before, so it may be very long if this process was stopped meanwhile.
+        let usual = (link.latency() * USUAL_LATENCIES).min(self.connect_timeout);
+        let (node, link) = (Arc::downgrade(self), Arc::downgrade(link));
         runtime::detach_urgent(async move {
-            sleep((link.latency() * USUAL_LATENCIES).max(SHORTEST_DOUBT)).await;
+            sleep(usual.max(SHORTEST_DOUBT)).await;
+            let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
             if link.heard() == before {
                 node.replace(link, before).await;
             } else {

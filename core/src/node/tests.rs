@@ -8,7 +8,6 @@ use crate::node::clocks::Clocks;
 use crate::node::exchange::{Done, InFlight, PackedRequest, Peer};
 use crate::node::identity::Identities;
 use crate::runtime::clock;
-use crate::runtime::deadline::Deadlines;
 use crate::transport::handshake::ServerInfo;
 use crate::wire::answer::Failure;
 use crate::wire::keys::Keys;
@@ -16,18 +15,28 @@ use crate::wire::reply::Reply;
 use crate::wire::request::{Request, Subject};
 use quorlock_protocol::Turns;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const GUARD: Duration = Duration::from_secs(60);
 /// Longer than any guard.
 const OLD: Duration = Duration::from_secs(1_000_000);
 
-fn guarded_node() -> Arc<Node> {
-    let endpoint = Endpoint::parse(1, "memory://guarded").unwrap();
+fn node(url: &str, options: &Options) -> Arc<Node> {
+    let endpoint = Endpoint::parse(1, url).unwrap();
     let identities = Identities::new(vec![endpoint.address.clone()]);
-    let options = Options { restart_guard: Some(GUARD), ..Options::default() };
-    Node::new(endpoint, 0, &options, &identities, &Arc::default(), &Arc::new(Clocks::new(1)))
+    Node::new(endpoint, 0, options, &identities, &Arc::default(), &Arc::new(Clocks::new(1)))
+}
+
+fn guarded_node() -> Arc<Node> {
+    node("memory://guarded", &Options { restart_guard: Some(GUARD), ..Options::default() })
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test)
 }
 
 /// A server that is loading its data, or that follows a master, may lose the locks that it granted. This can
@@ -101,13 +110,8 @@ fn acquire(resource: &str) -> Request {
 /// send the request to another server any more: the request could arrive there after its UNDO.
 #[test]
 fn given_up_request_is_not_sent() {
-    let endpoint = Endpoint::parse(1, "memory://given-up").unwrap();
-    let identities = Identities::new(vec![endpoint.address.clone()]);
-    let deadlines: Arc<Deadlines> = Arc::default();
-    let clocks = Arc::new(Clocks::new(1));
-    let node = Node::new(endpoint, 0, &Options::default(), &identities, &deadlines, &clocks);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    let node = node("memory://given-up", &Options::default());
+    run(async {
         assert!(node.settled().await);
         let has = async |resource| {
             let keys = [Keys::new("", resource)].into();
@@ -166,20 +170,54 @@ fn a_request_is_given_up_if_the_server_never_knows_its_script() {
         }
         scripts
     });
-    let endpoint = Endpoint::parse(1, &url).unwrap();
-    let identities = Identities::new(vec![endpoint.address.clone()]);
-    let deadlines = Arc::default();
-    let clocks = Arc::new(Clocks::new(1));
-    let options = Options { connect_timeout: PATIENCE, ..Options::default() };
-    let node = Node::new(endpoint, 0, &options, &identities, &deadlines, &clocks);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    let node = node(&url, &Options { connect_timeout: PATIENCE, ..Options::default() });
+    run(async {
         assert!(node.settled().await);
         let failure = node.call(acquire("r"), clock::now(), PATIENCE).await.unwrap_err();
         assert_eq!(failure.outcome, NodeOutcome::Refused);
         assert!(failure.detail.starts_with("NOSCRIPT"), "{failure:?}");
         drop(node);
     });
-    drop(runtime);
     assert!((2..20).contains(&server.join().unwrap()));
+}
+
+/// The last answer may have taken long, for example because this process was stopped meanwhile.
+#[test]
+fn a_doubted_connection_is_replaced_after_the_connect_timeout_and_closed_with_its_node() {
+    const LONG: Duration = Duration::from_secs(3_600);
+    for connect_timeout in [Duration::from_millis(50), LONG] {
+        let node = node("memory://doubted", &Options { connect_timeout, ..Options::default() });
+        run(async {
+            assert!(node.settled().await);
+            let link = node.state.borrow().link().unwrap();
+            link.answered(clock::now().minus(LONG), LONG);
+            node.doubt_if_idle(&link);
+            assert!(link.is_doubted.load(Ordering::Relaxed));
+            if connect_timeout == LONG {
+                node.close();
+                assert!(Arc::into_inner(link).is_some(), "something keeps the connection");
+            } else {
+                let mut state = node.state.subscribe();
+                let replaced = state.wait_for(|state| !state.is(&link));
+                timeout(PATIENCE, replaced).await.unwrap().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_node_that_is_closed_while_it_connects_gives_up_the_connection() {
+    use std::io::Read;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let node = node(&url, &Options { connect_timeout: 4 * PATIENCE, ..Options::default() });
+    run(async {
+        let mut settling = std::pin::pin!(node.settled());
+        assert!(timeout(Duration::ZERO, &mut settling).await.is_err());
+        // The server does not answer.
+        let (mut connection, _) = listener.accept().unwrap();
+        node.close();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection.read_to_end(&mut Vec::new()).unwrap();
+    });
 }

@@ -237,7 +237,11 @@ impl<R: Receive> Pipelined for Shared<R> {
         runtime::detach_urgent(async move {
             let writing = async {
                 while let Some(socket) = &connection.socket {
-                    if socket.writable().await.is_err() {
+                    let is_writable = tokio::select! {
+                        is_writable = socket.writable() => is_writable,
+                        () = connection.closed() => Ok(()),
+                    };
+                    if is_writable.is_err() {
                         return connection.abandon();
                     }
                     if pipeline::go_on(&*connection) {
@@ -462,6 +466,14 @@ impl<R: Receive> Shared<R> {
         why.unwrap_or_else(|| broken(io::ErrorKind::NotConnected.into()))
     }
 
+    /// Waits until the connection is closed. May end earlier.
+    async fn closed(&self) {
+        let closed = self.room.notified();
+        if !self.out().is_closed {
+            closed.await;
+        }
+    }
+
     /// Makes the reading task close the connection.
     fn abandon(&self) {
         self.out().is_dropped = true;
@@ -662,3 +674,6 @@ fn broken(error: io::Error) -> RedisError {
 fn unasked() -> RedisError {
     (ErrorKind::UnexpectedReturnType, "unasked", "it answers no request".to_owned()).into()
 }
+
+#[cfg(all(test, unix))]
+mod tests;
