@@ -16,14 +16,15 @@ ACTIONLINT := v1.7.12
 # The cargo profile of what `make build` puts in place: `quick`, or `release` to measure it.
 PROFILE := quick
 
-.PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-clients test-examples \
-    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-gate bench-report packages test-packages licenses version home docs lint lint-workflows rooms clean redis
+.PHONY: help build native demo examples test verify build-tests test-rust test-python test-node test-rolling test-upgrade test-clients test-examples \
+    model proof proof-second tie simulate chaos chaos-serve soak-serve mutants bench bench-gate bench-report packages test-packages release-check licenses version home docs lint lint-workflows rooms clean redis
 
 help:
 	@echo 'make build   both packages, in place (PROFILE=release: as they are published)'
 	@echo 'make demo    the lock at work on five real servers, in two minutes, with a timeline as a page (LOCK=off: without it)'
 	@echo 'make test    all suites, side by side, and how long each took (test-rust, test-python, test-node: one of them)'
 	@echo 'make verify  the long forms of what is short in make test; takes hours'
+	@echo 'make test-upgrade BEFORE=directory  this checkout and the one in the directory as clients of the same nodes'
 	@echo 'make examples  what the examples in examples/ run on (make test-examples: their tests)'
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
 	@echo 'make proof   the proof of the protocol, by a solver, with its negative controls (make proof-second: another solver)'
@@ -42,6 +43,7 @@ help:
 	@echo 'make bench-report  writes docs/performance.md again, from the results of all topics'
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
 	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
+	@echo 'make release-check  everything of a release that publishes nothing, and a table of it; takes about forty minutes'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
 	@echo 'make version VERSION=1.2.3  sets the version of all packages'
 	@echo 'make home REPOSITORY=https://… SCOPE=@…  moves the project to another address and npm scope'
@@ -119,6 +121,12 @@ examples: $(STAMPS)/venv
 	$(BIN)/python tests/examples/installing.py
 
 # All of them: a client that cannot be installed is a failure here.
+# Beside the build in the directory BEFORE.
+test-upgrade: build redis
+	@test -d '$(BEFORE)' || { echo 'BEFORE must be the directory of another checkout'; exit 1; }
+	$(MAKE) --no-print-directory -C '$(BEFORE)' build
+	BEFORE='$(BEFORE)' $(BIN)/python -m pytest -q tests/upgrade
+
 test-clients: build redis
 	CLIENTS=all $(BIN)/python -m pytest -q tests/serve
 
@@ -183,6 +191,9 @@ packages: $(STAMPS)/venv
 # As they are published, and in all tools; `make test` uses the cargo profile `quick`, and fewer tools.
 test-packages: $(STAMPS)/venv redis
 	PACKAGES_PROFILE=release TOOLS=full $(BIN)/python -m pytest -q tests/packages
+
+release-check: $(STAMPS)/venv $(STAMPS)/npm $(STAMPS)/site redis
+	$(BIN)/python release/check.py
 
 licenses:
 	cargo deny --locked check licenses bans sources

@@ -25,7 +25,10 @@ PROFILE = os.environ.get("PACKAGES_PROFILE", "quick")
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds the packages once for all tests, and returns their directory."""
+    """Builds the packages once for all tests, unless the environment variable PACKAGES names their
+    directory. Returns their directory."""
+    if directory := os.environ.get("PACKAGES"):
+        return Path(directory).resolve()
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent

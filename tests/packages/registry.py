@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -14,22 +17,42 @@ from urllib.parse import unquote
 Manifest = dict[str, Any]
 
 
+def tarball(manifest: Manifest) -> str:
+    """Returns the path of the tarball of a package."""
+    name = manifest["name"].removeprefix("@").replace("/", "-")
+    return f"tarballs/{name}-{manifest['version']}.tgz"
+
+
+def pack(manifest: Manifest, tarballs: Path) -> bytes:
+    """Returns the tarball of a package. If it was not built, it contains only the manifest."""
+    built = tarballs / Path(tarball(manifest)).name
+    if built.exists():
+        return built.read_bytes()
+    out, content = BytesIO(), json.dumps(manifest).encode()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        member = tarfile.TarInfo("package/package.json")
+        member.size = len(content)
+        archive.addfile(member, BytesIO(content))
+    return out.getvalue()
+
+
 @contextmanager
 def registry(manifests: list[Manifest], tarballs: Path) -> Iterator[str]:
     """Serves the packages until the end of the block. Yields the URL of the registry.
 
-    A package without a tarball has metadata, but cannot be downloaded.
+    A package without a tarball, for another platform, contains only its manifest. All versions are
+    old: some package managers do not install new ones.
     """
     versions = {manifest["name"]: manifest for manifest in manifests}
+    packed = {tarball(manifest): pack(manifest, tarballs) for manifest in manifests}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = unquote(self.path).removeprefix("/")
-            tarball = tarballs / Path(path).name
             if path in versions:
                 self.answer(json.dumps(describe(versions[path])).encode(), "application/json")
-            elif path.startswith("tarballs/") and tarball.is_file():
-                self.answer(tarball.read_bytes(), "application/octet-stream")
+            elif path in packed:
+                self.answer(packed[path], "application/octet-stream")
             else:
                 self.send_error(404)
 
@@ -48,9 +71,14 @@ def registry(manifests: list[Manifest], tarballs: Path) -> Iterator[str]:
 
     def describe(manifest: Manifest) -> Manifest:
         name, version = manifest["name"], manifest["version"]
-        file = f"{name.removeprefix('@').replace('/', '-')}-{version}.tgz"
-        served = manifest | {"dist": {"tarball": f"{url}/tarballs/{file}"}}
-        return {"name": name, "dist-tags": {"latest": version}, "versions": {version: served}}
+        checksum = sha1(packed[tarball(manifest)]).hexdigest()
+        dist = {"tarball": f"{url}/{tarball(manifest)}", "shasum": checksum}
+        return {
+            "name": name,
+            "dist-tags": {"latest": version},
+            "versions": {version: manifest | {"dist": dist}},
+            "time": {version: "2020-01-01T00:00:00.000Z"},
+        }
 
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -1,0 +1,183 @@
+"""The packages, installed with each package manager in an empty directory, and tried there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from packages.sandboxes import CRATES, ROOT, Sandbox, program, sandbox
+from packages.tools import CACHE, full, write
+from version import version
+
+RELEASE = ROOT / "release"
+
+
+class Manager(NamedTuple):
+    """How a package manager of Node.js is started, and how it runs a module."""
+
+    command: list[str]
+    run: list[str]
+
+
+NODE = {
+    "npm": Manager(["npm", "install", "--no-audit", "--no-fund"], ["node"]),
+    "pnpm": Manager(["pnpm", "add"], ["node"]),
+    "yarn": Manager(["yarn", "add", "--no-progress"], ["node"]),
+    # Without node_modules: Plug'n'Play.
+    "yarn-berry": Manager(["yarn-berry", "add"], ["yarn-berry", "node"]),
+    "bun": Manager(["bun", "add"], ["bun"]),
+}
+
+PROGRAMS = {
+    "npm": program("npm"),
+    "pnpm": "pnpm/bin/pnpm.mjs",
+    "yarn": "yarn/bin/yarn.js",
+    "yarn-berry": "@yarnpkg/cli-dist/bin/yarn.js",
+    "bun": "@oven/bun-*/bin/bun",
+}
+"""The programs of the managers: a path, or a pattern of it below node_modules of the tools."""
+
+
+def found(pattern: str, modules: Path) -> str:
+    """Returns the path of a manager's program."""
+    if Path(pattern).is_absolute():
+        return pattern
+    path = next(modules.glob(pattern), None)
+    assert path, f"{modules} has no {pattern}"
+    path.chmod(0o755)
+    return str(path)
+
+
+@full
+@pytest.mark.parametrize("name", NODE)
+def test_a_lock_is_held_after_an_installation_with(
+    name: str, full_tools: Sandbox, npm_registry: str, tmp_path: Path
+) -> None:
+    modules = full_tools.directory.parent / "node_modules"
+    manager = {name: found(PROGRAMS[name], modules)}
+    project = sandbox(tmp_path / "project", node=program("node"), sh=program("sh"), **manager)
+    write(
+        project,
+        {
+            "package.json": '{"name": "project", "private": true, "type": "module"}',
+            ".npmrc": f"registry={npm_registry}\n",
+            "smoke.mjs": (RELEASE / "smoke.mjs").read_text(),
+        },
+    )
+    environment = {
+        "YARN_NPM_REGISTRY_SERVER": npm_registry,
+        "YARN_UNSAFE_HTTP_WHITELIST": "127.0.0.1",
+        "YARN_ENABLE_TELEMETRY": "0",
+        "YARN_CACHE_FOLDER": str(tmp_path / "cache"),
+    }
+    command, run = NODE[name]
+    project.succeed(*command, "quorlock", **environment)
+    project.succeed(*run, "smoke.mjs", **environment)
+
+
+@pytest.fixture(scope="module")
+def python_tools() -> Path:
+    """The directory of uv and pipx."""
+    directory = CACHE / "python"
+    wanted = RELEASE / "check-requirements.txt"
+    stamp = directory / "stamp"
+    if not stamp.exists() or stamp.read_text() != wanted.read_text():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
+        pip = [str(directory / "bin" / "pip"), "install", "--quiet", "--requirement", str(wanted)]
+        subprocess.run(pip, check=True)
+        stamp.write_text(wanted.read_text())
+    return directory / "bin"
+
+
+@full
+def test_the_wheel_works_after_an_installation_with_uv(
+    packages: Path, python_tools: Path, tmp_path: Path
+) -> None:
+    [wheel] = packages.glob("*.whl")
+    project = sandbox(tmp_path / "project", uv=str(python_tools / "uv"), python=sys.executable)
+    project.succeed("uv", "venv", "--offline", "--python", sys.executable)
+    project.succeed("uv", "pip", "install", "--offline", wheel)
+    python = project.directory / ".venv" / "bin" / "python"
+    project.succeed(python, "-I", "-", stdin=(RELEASE / "smoke.py").read_text())
+
+
+@full
+def test_the_command_works_after_an_installation_with_pipx(
+    packages: Path, python_tools: Path, tmp_path: Path
+) -> None:
+    [wheel] = packages.glob("*.whl")
+    project = sandbox(tmp_path / "project", pipx=str(python_tools / "pipx"))
+    paths = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "programs")}
+    settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    project.succeed("pipx", "install", "--python", sys.executable, wheel, **paths, **settings)
+    bench = ["bench", "--node", "memory://a", "--duration", "1s"]
+    project.succeed(tmp_path / "programs" / "quorlock", *bench)
+
+
+@pytest.fixture(scope="module")
+def crates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """The crates as they are published, unpacked."""
+    directory = tmp_path_factory.mktemp("crates")
+    packages = [option for crate in CRATES for option in ("--package", crate)]
+    target = ["--target-dir", str(directory / "target")]
+    command = ["cargo", "package", "--locked", "--no-verify", "--allow-dirty", *packages, *target]
+    subprocess.run(command, cwd=ROOT, check=True)
+    found = {}
+    for crate in CRATES:
+        [packed] = (directory / "target" / "package").glob(f"{crate}-[0-9]*.crate")
+        with tarfile.open(packed) as opened:
+            opened.extractall(directory, filter="data")
+        found[crate] = directory / packed.stem
+    yield found
+    shutil.rmtree(directory)
+
+
+def cargo(crates: dict[str, Path], *command: str | Path, cwd: Path) -> str:
+    """Runs cargo. The published crates are used as if they came from the registry."""
+    patches = [
+        option
+        for crate, path in crates.items()
+        if crate != "quorlock-cli"
+        for option in ("--config", f'patch.crates-io.{crate}.path="{path}"')
+    ]
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "readme"
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(target), "CARGO_PROFILE_DEV_DEBUG": "0"}
+    done = subprocess.run(
+        ["cargo", *patches, *command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@full
+def test_a_lock_is_held_by_a_program_that_uses_the_crate(
+    crates: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "src").mkdir()
+    shutil.copy(RELEASE / "smoke.rs", tmp_path / "src" / "main.rs")
+    shutil.copy(ROOT / "Cargo.lock", tmp_path)
+    package = '[package]\nname = "smoke"\nedition = "2024"\n'
+    (tmp_path / "Cargo.toml").write_text(f'{package}[dependencies]\nquorlock = "{version()}"\n')
+    cargo(crates, "run", "--quiet", cwd=tmp_path)
+
+
+@full
+def test_the_command_works_after_an_installation_with_cargo(
+    crates: dict[str, Path], tmp_path: Path
+) -> None:
+    install = ["install", "--quiet", "--debug", "--locked", "--root", str(tmp_path), "--path"]
+    cargo(crates, *install, crates["quorlock-cli"], cwd=tmp_path)
+    bench = ["bench", "--node", "memory://a", "--duration", "1s"]
+    subprocess.run([tmp_path / "bin" / "quorlock", *bench], check=True)
