@@ -64,7 +64,7 @@ def run(name: str, *arguments: str | Path, env: Mapping[str, str] | None = None)
         text=True,
         check=False,
     )
-    log = OUT / f"{re.sub(r'\W+', '-', name)}.log"
+    log = OUT / (re.sub(r"\W+", "-", name) + ".log")
     with log.open("a") as file:
         file.write(f"$ {' '.join(map(str, arguments))}\n{done.stdout}\n")
     if done.returncode:
