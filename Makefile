@@ -43,7 +43,7 @@ help:
 	@echo 'make bench-report  writes docs/performance.md again, from the results of all topics'
 	@echo 'make packages  wheel, sdist and npm packages of this machine in build/packages (PROFILE=release: as they are published)'
 	@echo 'make test-packages  builds the packages as they are published, installs them without Rust, and tries them'
-	@echo 'make release-check  everything of a release that publishes nothing, and a table of it; takes about forty minutes'
+	@echo 'make release-check  builds and tests the packages of this machine as a release does, publishes nothing, and prints a table; takes about forty minutes'
 	@echo 'make licenses  whether the licences and sources of all dependencies are allowed (needs cargo-deny)'
 	@echo 'make version VERSION=1.2.3  sets the version of all packages'
 	@echo 'make home REPOSITORY=https://… SCOPE=@…  moves the project to another address and npm scope'
@@ -120,13 +120,13 @@ test-rolling: build redis
 examples: $(STAMPS)/venv
 	$(BIN)/python tests/examples/installing.py
 
-# All of them: a client that cannot be installed is a failure here.
-# Beside the build in the directory BEFORE.
+# This build together with the one in the directory BEFORE.
 test-upgrade: build redis
 	@test -d '$(BEFORE)' || { echo 'BEFORE must be the directory of another checkout'; exit 1; }
-	$(MAKE) --no-print-directory -C '$(BEFORE)' build
+	$(MAKE) --no-print-directory -C '$(BEFORE)' native
 	BEFORE='$(BEFORE)' $(BIN)/python -m pytest -q tests/upgrade
 
+# All of them: a client that cannot be installed is a failure here.
 test-clients: build redis
 	CLIENTS=all $(BIN)/python -m pytest -q tests/serve
 

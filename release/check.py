@@ -1,10 +1,10 @@
-"""Does everything of a release that publishes nothing, and prints a table of the results.
+"""Builds and tests the packages of this machine as a release does, publishes nothing, and prints a
+table of the results.
 
     python release/check.py
 
-Checks the versions, builds the packages of this machine as they are published, checks and tries
-them in clean environments, and asks each registry's tool what it would publish. The packages and
-the output of each check are in build/release-check. Takes about forty minutes with two processors.
+Needs Linux x64. The packages and the output of each check are in build/release-check. Takes about
+forty minutes with two processors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOOLS = ROOT / ".cache" / "release-check"
 CARGO_DENY = "0.20.2"
 
 
-class FailedError(Exception):
+class CheckError(Exception):
     """A check has failed. The message says why, in one line."""
 
 
@@ -50,25 +50,28 @@ class Result:
     detail: str
 
     def line(self) -> str:
-        return f"{self.name:<76} {self.result:<7} {self.seconds:6.0f} s  {self.detail}"
+        return f"{self.name:<56} {self.result:<7} {self.seconds:6.0f} s  {self.detail}"
 
 
 def run(name: str, *arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
     """Runs a command. Its output is added to the log of the check `name`, and returned."""
-    done = subprocess.run(
-        arguments,
-        cwd=ROOT,
-        env={**os.environ, **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            arguments,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        raise CheckError(str(error)) from error
     log = OUT / (re.sub(r"\W+", "-", name) + ".log")
     with log.open("a") as file:
         file.write(f"$ {' '.join(map(str, arguments))}\n{done.stdout}\n")
     if done.returncode:
-        raise FailedError(f"see {log.relative_to(ROOT)}")
+        raise CheckError(f"see {log.relative_to(ROOT)}")
     return done.stdout
 
 
@@ -84,15 +87,13 @@ def versions(name: str) -> str:
     return run(name, sys.executable, "release/version.py").strip()
 
 
-def one_home(name: str) -> str:
-    if others := home.others():
-        raise FailedError("; ".join(others))
+def homes(name: str) -> str:
+    run(name, sys.executable, "release/home.py")
     return home.home().repository
 
 
-def docs_site(name: str) -> str:
-    run(name, "make", "docs")
-    return run(name, sys.executable, "site/links.py").strip().splitlines()[-1]
+def documentation(name: str) -> str:
+    return run(name, "make", "--no-print-directory", "docs").strip().splitlines()[-1]
 
 
 def allowed_licences(name: str) -> str:
@@ -103,28 +104,41 @@ def allowed_licences(name: str) -> str:
 
 
 def docs_rs(name: str) -> str:
-    """Builds the pages of the published crates as docs.rs does, which has an unstable compiler."""
+    """Builds the pages of the libraries as docs.rs does, with unstable features of the compiler."""
     unstable = {"RUSTC_BOOTSTRAP": "1", "RUSTDOCFLAGS": "--cfg docsrs -D warnings"}
     for crate in ["quorlock-protocol", "quorlock"]:
         run(name, "cargo", "doc", "--locked", "--no-deps", "--package", crate, env=unstable)
     return ""
 
 
-def crates(name: str) -> str:
+def cargo_publish(name: str) -> str:
     options = ["--workspace", "--locked", "--dry-run", "--allow-dirty"]
-    printed = run(name, "cargo", "publish", *options)
-    return f"{printed.count('aborting upload due to dry run')} crates"
+    return counted(run(name, "cargo", "publish", *options).count("aborting upload"), "crates")
 
 
 def build(name: str) -> str:
     run(name, sys.executable, "release/build.py", PACKAGES, "release")
-    return f"{len(list(PACKAGES.glob('*.*')))} packages"
+    return counted(len(list(PACKAGES.glob("*.*"))), "packages")
 
 
-def pypi(name: str) -> str:
+def twine_check(name: str) -> str:
     files = [*PACKAGES.glob("*.whl"), *PACKAGES.glob("*.tar.gz")]
     run(name, install(name, "check-requirements.txt") / "twine", "check", "--strict", *files)
-    return f"{len(files)} files"
+    return counted(len(files), "files")
+
+
+def npm_publish(name: str) -> str:
+    tarballs = sorted(PACKAGES.glob("*.tgz"))
+    for tarball in tarballs:
+        run(name, "npm", "publish", tarball, "--dry-run", "--access", "public", "--tag", "next")
+    return counted(len(tarballs), "tarballs")
+
+
+def counted(count: int, what: str) -> str:
+    """Returns what a check has looked at. Fails if that is nothing."""
+    if not count:
+        raise CheckError(f"no {what}")
+    return f"{count} {what}"
 
 
 def static_command(name: str) -> str:
@@ -133,23 +147,13 @@ def static_command(name: str) -> str:
     path = f"{install(name, 'requirements.txt')}:{os.environ['PATH']}"
     run(name, "rustup", "target", "add", npm.platforms()[platform]["target"])
     run(name, sys.executable, "release/command.py", platform, OUT / "command", env={"PATH": path})
-    program = OUT / "quorlock"
     with tarfile.open(OUT / "command" / command.archive_name(platform)) as archive:
-        packed = archive.extractfile(f"{command.stem(platform)}/quorlock")
-        assert packed
-        program.write_bytes(packed.read())
-    program.chmod(0o755)
+        archive.extract(f"{command.stem(platform)}/quorlock", OUT, filter="data")
+    program = OUT / command.stem(platform) / "quorlock"
     began = time.monotonic()
     run(name, program, "--version")
     started = 1000 * (time.monotonic() - began)
     return f"{program.stat().st_size / 1e6:.1f} MB, starts in {started:.0f} ms"
-
-
-def tarballs(name: str) -> str:
-    found = sorted(PACKAGES.glob("*.tgz"))
-    for tarball in found:
-        run(name, "npm", "publish", tarball, "--dry-run", "--access", "public", "--tag", "next")
-    return f"{len(found)} tarballs"
 
 
 def checked(name: str, check: Callable[[str], str]) -> Result:
@@ -158,49 +162,44 @@ def checked(name: str, check: Callable[[str], str]) -> Result:
     began = time.monotonic()
     try:
         result, detail = "passed", check(name)
-    except FailedError as error:
-        result, detail = "FAILED", str(error)
+    # Whatever the error is, the table must be printed.
+    except (Exception, SystemExit) as error:
+        result, detail = "FAILED", str(error) or repr(error)
     return Result(name, result, time.monotonic() - began, detail)
 
 
 def tests(name: str) -> str:
     """Runs the tests of the packages, on the packages in build/release-check."""
-    python = ROOT / ".venv" / "bin" / "python"
     options = ["-q", "-n", "auto", "--dist", "loadfile", f"--junitxml={REPORT}"]
     settings = {"PACKAGES": str(PACKAGES), "PACKAGES_PROFILE": "release", "TOOLS": "full"}
-    printed = run(name, python, "-m", "pytest", *options, "tests/packages", env=settings)
+    printed = run(name, sys.executable, "-m", "pytest", *options, "tests/packages", env=settings)
     return printed.strip().splitlines()[-1].strip("= ")
 
 
 CHECKS: dict[str, Callable[[str], str]] = {
-    "one version": versions,
-    "one home": one_home,
-    "documentation and its links": docs_site,
+    "version": versions,
+    "repository and npm scope": homes,
+    "documentation and its links": documentation,
     "licences": allowed_licences,
     "pages on docs.rs": docs_rs,
-    "cargo publish": crates,
+    "cargo publish": cargo_publish,
     "packages, as published": build,
-    "twine check": pypi,
-    "npm publish": tarballs,
+    "twine check": twine_check,
+    "npm publish": npm_publish,
     "command, as published": static_command,
     "tests of the packages": tests,
 }
 
 
 def managers() -> Iterator[Result]:
-    """Yields a line for each installation with a package manager, from the report of the tests."""
+    """Yields a line for each installation with a package manager, from the report of the tests. A
+    manager that could not be tried has failed."""
     for case in ET.parse(REPORT).iter("testcase") if REPORT.exists() else []:
         if "test_managers" in case.get("classname", ""):
             name = case.get("name", "").removeprefix("test_").replace("_", " ")
-            yield Result(name, outcome(case), float(case.get("time", 0)), "")
-
-
-def outcome(case: ET.Element) -> str:
-    """Returns the result of a test in the report of pytest."""
-    kinds = {child.tag for child in case}
-    return (
-        "FAILED" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-    )
+            others = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+            result = "FAILED" if others else "passed"
+            yield Result(name, result, float(case.get("time", 0)), ", ".join(others))
 
 
 def main() -> int:

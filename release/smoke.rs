@@ -1,4 +1,4 @@
-//! Checks that the crate can be used and locks. Needs no server.
+//! Checks that a program can use the crate and acquire a lock. Needs no server.
 
 use quorlock::{Client, ErrorCode};
 use std::time::Duration;

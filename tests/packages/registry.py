@@ -24,7 +24,7 @@ def tarball(manifest: Manifest) -> str:
 
 
 def pack(manifest: Manifest, tarballs: Path) -> bytes:
-    """Returns the tarball of a package. If it was not built, it contains only the manifest."""
+    """Returns the tarball of a package. A package that was not built contains only its manifest."""
     built = tarballs / Path(tarball(manifest)).name
     if built.exists():
         return built.read_bytes()
@@ -40,17 +40,17 @@ def pack(manifest: Manifest, tarballs: Path) -> bytes:
 def registry(manifests: list[Manifest], tarballs: Path) -> Iterator[str]:
     """Serves the packages until the end of the block. Yields the URL of the registry.
 
-    A package without a tarball, for another platform, contains only its manifest. All versions are
-    old: some package managers do not install new ones.
+    The package of another platform contains only its manifest. The registry says that all versions
+    are old, because some package managers refuse new ones.
     """
-    versions = {manifest["name"]: manifest for manifest in manifests}
+    by_name = {manifest["name"]: manifest for manifest in manifests}
     packed = {tarball(manifest): pack(manifest, tarballs) for manifest in manifests}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = unquote(self.path).removeprefix("/")
-            if path in versions:
-                self.answer(json.dumps(describe(versions[path])).encode(), "application/json")
+            if path in by_name:
+                self.answer(json.dumps(describe(by_name[path])).encode(), "application/json")
             elif path in packed:
                 self.answer(packed[path], "application/octet-stream")
             else:

@@ -1,4 +1,4 @@
-"""The packages, installed with each package manager in an empty directory, and tried there."""
+"""Installs the packages with each package manager in an empty directory, and uses them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from interop.installing import locked
 from packages.sandboxes import CRATES, ROOT, Sandbox, program, sandbox
 from packages.tools import CACHE, full, write
 from version import version
@@ -20,29 +20,26 @@ RELEASE = ROOT / "release"
 
 
 class Manager(NamedTuple):
-    """How a package manager of Node.js is started, and how it runs a module."""
+    """A package manager of Node.js."""
 
-    command: list[str]
+    program: str
+    """Its path, or a pattern of its path below node_modules of the tools."""
+    add: list[str]
+    """The command that installs a package."""
     run: list[str]
+    """The command that runs a module."""
 
 
 NODE = {
-    "npm": Manager(["npm", "install", "--no-audit", "--no-fund"], ["node"]),
-    "pnpm": Manager(["pnpm", "add"], ["node"]),
-    "yarn": Manager(["yarn", "add", "--no-progress"], ["node"]),
+    "npm": Manager(program("npm"), ["npm", "install", "--no-audit", "--no-fund"], ["node"]),
+    "pnpm": Manager("pnpm/bin/pnpm.mjs", ["pnpm", "add"], ["node"]),
+    "yarn": Manager("yarn/bin/yarn.js", ["yarn", "add", "--no-progress"], ["node"]),
     # Without node_modules: Plug'n'Play.
-    "yarn-berry": Manager(["yarn-berry", "add"], ["yarn-berry", "node"]),
-    "bun": Manager(["bun", "add"], ["bun"]),
+    "yarn-berry": Manager(
+        "@yarnpkg/cli-dist/bin/yarn.js", ["yarn-berry", "add"], ["yarn-berry", "node"]
+    ),
+    "bun": Manager("@oven/bun-*/bin/bun", ["bun", "add"], ["bun"]),
 }
-
-PROGRAMS = {
-    "npm": program("npm"),
-    "pnpm": "pnpm/bin/pnpm.mjs",
-    "yarn": "yarn/bin/yarn.js",
-    "yarn-berry": "@yarnpkg/cli-dist/bin/yarn.js",
-    "bun": "@oven/bun-*/bin/bun",
-}
-"""The programs of the managers: a path, or a pattern of it below node_modules of the tools."""
 
 
 def found(pattern: str, modules: Path) -> str:
@@ -57,12 +54,13 @@ def found(pattern: str, modules: Path) -> str:
 
 @full
 @pytest.mark.parametrize("name", NODE)
-def test_a_lock_is_held_after_an_installation_with(
+def test_the_npm_package_locks_after_an_installation(
     name: str, full_tools: Sandbox, npm_registry: str, tmp_path: Path
 ) -> None:
     modules = full_tools.directory.parent / "node_modules"
-    manager = {name: found(PROGRAMS[name], modules)}
-    project = sandbox(tmp_path / "project", node=program("node"), sh=program("sh"), **manager)
+    manager = NODE[name]
+    programs = {"node": program("node"), "sh": program("sh"), name: found(manager.program, modules)}
+    project = sandbox(tmp_path / "project", **programs)
     write(
         project,
         {
@@ -77,9 +75,8 @@ def test_a_lock_is_held_after_an_installation_with(
         "YARN_ENABLE_TELEMETRY": "0",
         "YARN_CACHE_FOLDER": str(tmp_path / "cache"),
     }
-    command, run = NODE[name]
-    project.succeed(*command, "quorlock", **environment)
-    project.succeed(*run, "smoke.mjs", **environment)
+    project.succeed(*manager.add, "quorlock", **environment)
+    project.succeed(*manager.run, "smoke.mjs", **environment)
 
 
 @pytest.fixture(scope="module")
@@ -88,20 +85,21 @@ def python_tools() -> Path:
     directory = CACHE / "python"
     wanted = RELEASE / "check-requirements.txt"
     stamp = directory / "stamp"
-    if not stamp.exists() or stamp.read_text() != wanted.read_text():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
-        pip = [str(directory / "bin" / "pip"), "install", "--quiet", "--requirement", str(wanted)]
-        subprocess.run(pip, check=True)
-        stamp.write_text(wanted.read_text())
+    with locked(CACHE / "python.lock"):
+        if not stamp.exists() or stamp.read_text() != wanted.read_text():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
+            pip = [str(directory / "bin" / "pip"), "install", "--quiet", "--requirement"]
+            subprocess.run([*pip, str(wanted)], check=True)
+            stamp.write_text(wanted.read_text())
     return directory / "bin"
 
 
 @full
-def test_the_wheel_works_after_an_installation_with_uv(
+def test_the_wheel_locks_after_an_installation_with_uv(
     packages: Path, python_tools: Path, tmp_path: Path
 ) -> None:
     [wheel] = packages.glob("*.whl")
-    project = sandbox(tmp_path / "project", uv=str(python_tools / "uv"), python=sys.executable)
+    project = sandbox(tmp_path / "project", uv=str(python_tools / "uv"))
     project.succeed("uv", "venv", "--offline", "--python", sys.executable)
     project.succeed("uv", "pip", "install", "--offline", wheel)
     python = project.directory / ".venv" / "bin" / "python"
@@ -109,7 +107,7 @@ def test_the_wheel_works_after_an_installation_with_uv(
 
 
 @full
-def test_the_command_works_after_an_installation_with_pipx(
+def test_the_command_locks_after_an_installation_with_pipx(
     packages: Path, python_tools: Path, tmp_path: Path
 ) -> None:
     [wheel] = packages.glob("*.whl")
@@ -122,7 +120,7 @@ def test_the_command_works_after_an_installation_with_pipx(
 
 
 @pytest.fixture(scope="module")
-def crates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+def crates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The crates as they are published, unpacked."""
     directory = tmp_path_factory.mktemp("crates")
     packages = [option for crate in CRATES for option in ("--package", crate)]
@@ -135,11 +133,10 @@ def crates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]
         with tarfile.open(packed) as opened:
             opened.extractall(directory, filter="data")
         found[crate] = directory / packed.stem
-    yield found
-    shutil.rmtree(directory)
+    return found
 
 
-def cargo(crates: dict[str, Path], *command: str | Path, cwd: Path) -> str:
+def cargo(crates: dict[str, Path], *command: str | Path, cwd: Path) -> None:
     """Runs cargo. The published crates are used as if they came from the registry."""
     patches = [
         option
@@ -158,13 +155,10 @@ def cargo(crates: dict[str, Path], *command: str | Path, cwd: Path) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @full
-def test_a_lock_is_held_by_a_program_that_uses_the_crate(
-    crates: dict[str, Path], tmp_path: Path
-) -> None:
+def test_the_crate_locks_in_a_program(crates: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     shutil.copy(RELEASE / "smoke.rs", tmp_path / "src" / "main.rs")
     shutil.copy(ROOT / "Cargo.lock", tmp_path)
@@ -174,7 +168,7 @@ def test_a_lock_is_held_by_a_program_that_uses_the_crate(
 
 
 @full
-def test_the_command_works_after_an_installation_with_cargo(
+def test_the_command_locks_after_an_installation_with_cargo(
     crates: dict[str, Path], tmp_path: Path
 ) -> None:
     install = ["install", "--quiet", "--debug", "--locked", "--root", str(tmp_path), "--path"]

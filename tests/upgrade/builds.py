@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Build:
-    """What `make build` has built in the checkout `root`."""
+    """The packages that `make native` puts in place in the checkout `root`."""
 
     name: str
     root: Path
@@ -27,6 +27,10 @@ class Build:
     def environment(self) -> dict[str, str]:
         """The environment in which Python imports this build."""
         return {**os.environ, "PYTHONPATH": str(self.root / "bindings-python" / "python")}
+
+    def check(self, file: str) -> None:
+        """Checks that a process has imported this build, from a file of its package."""
+        assert Path(file).is_relative_to(self.root / "bindings-python"), file
 
     def command_line(self, urls: Sequence[str]) -> CommandLine:
         """Returns the `quorlock` command of this build."""
@@ -38,16 +42,15 @@ class Build:
 
 NEW = Build("new", ROOT)
 OLD = Build("old", Path(os.environ.get("BEFORE") or ROOT).resolve())
-"""The build in the directory BEFORE. If that is not set, this build, so that the tests themselves
-are tested."""
+"""The build in the directory BEFORE. Without BEFORE, this build: that tests only the tests."""
 
 
-class FailedError(Exception):
-    """The error of a command, by its code."""
+class CommandError(Exception):
+    """A command of a holder has failed. The arguments are the error's code and text."""
 
 
 class Holder:
-    """A process with a client of a build, which has these options."""
+    """A process that runs holder.py with a build. `options` are the options of its client."""
 
     def __init__(self, build: Build, urls: Sequence[str], **options: Any) -> None:
         self.name = build.name
@@ -60,7 +63,7 @@ class Holder:
             bufsize=1,
             env=build.environment,
         )
-        assert self.ask("file").startswith(str(build.root))
+        build.check(self.ask("file"))
 
     def begin(self, command: str, **arguments: Any) -> None:
         """Starts a command whose result `end` returns."""
@@ -68,11 +71,13 @@ class Holder:
         self.process.stdin.write(json.dumps([command, arguments]) + "\n")
 
     def end(self) -> Any:
-        """Returns the result of the command. Raises FailedError with the code of an error."""
+        """Returns the result of the command. Raises CommandError with the code of an error."""
         assert self.process.stdout
-        answer = json.loads(self.process.stdout.readline())
+        line = self.process.stdout.readline()
+        assert line, f"the holder of the {self.name} build has ended"
+        answer = json.loads(line)
         if "error" in answer:
-            raise FailedError(answer["error"], answer["text"])
+            raise CommandError(answer["error"], answer["text"])
         return answer["ok"]
 
     def ask(self, command: str, **arguments: Any) -> Any:

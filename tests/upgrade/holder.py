@@ -1,5 +1,5 @@
-"""A client of one build: runs one JSON command per line of stdin. Uses only what all builds
-have."""
+"""A client of one build: runs one JSON command per line of stdin. Uses only the API that the oldest
+tested build has."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import quorlock
 
 LONG = 600.0
 """A time, in seconds, longer than any test."""
+PATIENCE = 60.0
+"""How long an acquire waits, in seconds."""
 
 client = quorlock.Client(
     json.loads(sys.argv[1]),
     holder=sys.argv[2],
     ttl=LONG,
-    wait=LONG,
+    wait=PATIENCE,
     node_timeout=5,
     **json.loads(sys.argv[3]),
 )
@@ -65,6 +67,6 @@ for line in sys.stdin:
     [command, arguments] = json.loads(line)
     try:
         answer = {"ok": COMMANDS[command](**arguments)}
-    except quorlock.QuorlockError as error:
-        answer = {"error": error.code, "text": str(error)}
+    except Exception as error:
+        answer = {"error": getattr(error, "code", type(error).__name__), "text": str(error)}
     print(json.dumps(answer), flush=True)

@@ -1,5 +1,8 @@
-"""A client of one build that takes turns with others until its stdin ends, then prints its turns:
-the fence of each, and when it began and ended, in nanoseconds of CLOCK_MONOTONIC."""
+"""A client of one build that takes turns with others until its stdin ends.
+
+After its first turn, it prints the path of the build. At the end, it prints its turns: the fence of
+each, and when it began and ended, in nanoseconds of CLOCK_MONOTONIC.
+"""
 
 from __future__ import annotations
 
@@ -27,4 +30,6 @@ with quorlock.Client(json.loads(sys.argv[1]), wait=60, node_timeout=5) as client
             time.sleep(0.002)
             lease.check()
             turns.append((lease.fence, began, time.monotonic_ns()))
+        if len(turns) == 1:
+            print(quorlock.__file__, flush=True)
 print(json.dumps(turns))

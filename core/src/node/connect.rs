@@ -96,6 +96,7 @@ impl Node {
             let mut states = node.state.subscribe();
             let state = tokio::select! {
                 biased;
+                // Do not finish a connection that nobody uses.
                 _ = states.wait_for(|state| matches!(state, LinkState::Closed)) => return,
                 state = node.open_in_time() => state.unwrap_or_else(LinkState::Down),
             };
@@ -179,9 +180,9 @@ impl Node {
         Ok(LinkState::Up(link))
     }
 
-    /// Asks the server about itself, and the sentinels whether it is still the master. Returns whether the node keeps
-    /// the connection; `None` if too few sentinels answered.
-    async fn check(&self, link: &Link) -> Option<bool> {
+    /// Checks that the server is not also another node, and that it is still the master. Returns whether to keep the
+    /// connection; `None` if too few sentinels answered in time.
+    async fn check_server(&self, link: &Link) -> Option<bool> {
         // A missing answer is not an error here: the requests on the connection detect and report a server that does
         // not answer.
         let info = timeout(self.connect_timeout, link.connection.fetch_info()).await;
@@ -249,11 +250,13 @@ fn recovered(target: &Target) -> impl Future<Output = ()> + use<> {
 
 /// Checks the server regularly while this connection is in use.
 async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
-    let Some(mut state) = node.upgrade().map(|node| node.state.subscribe()) else { return };
+    // A receiver owns the node's connection, so drop each receiver after its wait.
+    let Some(mut states) = node.upgrade().map(|node| node.state.subscribe()) else { return };
     let is_in_use = |state: &LinkState<Node>| state.is_open() || matches!(state, LinkState::Closed);
-    if state.wait_for(is_in_use).await.is_err() {
+    if states.wait_for(is_in_use).await.is_err() {
         return;
     }
+    drop(states);
     // The sentinels may have changed the master since this client queried them, so check immediately.
     let uses_sentinels = link.upgrade().is_some_and(|link| link.connection.uses_sentinels());
     let mut pause = uses_sentinels.then_some(Duration::ZERO);
@@ -261,13 +264,14 @@ async fn keep_checking(node: Weak<Node>, link: Weak<Link>) {
     while let Some(interval) = node.upgrade().map(|node| node.check_interval) {
         sleep(pause.take().unwrap_or(interval)).await;
         let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
-        let is_current = tokio::select! {
+        let mut states = node.state.subscribe();
+        let keep = tokio::select! {
             biased;
             // Do not keep the connection open until the server answers.
-            _ = state.wait_for(|state| !state.is(&link)) => return,
-            is_current = node.check(&link) => is_current,
+            _ = states.wait_for(|state| !state.is(&link)) => return,
+            keep = node.check_server(&link) => keep,
         };
-        is_confirmed = match is_current {
+        is_confirmed = match keep {
             Some(true) => true,
             Some(false) => return node.broken(&link),
             // Too few sentinels answered; they may be a minority that missed a failover. One check may fail by

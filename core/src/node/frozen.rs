@@ -22,7 +22,7 @@ const STUCK_AFTER: u32 = 3;
 /// A connection without an answer for this long is idle.
 const IDLE: Duration = Duration::from_secs(1);
 /// If the first request on an idle connection takes longer than this multiple of the last latency, and longer
-/// than [`SHORTEST_DOUBT`], another connection is opened.
+/// than [`SHORTEST_DOUBT`], another connection is opened. Also if the request takes longer than `connect_timeout`.
 const USUAL_LATENCIES: u32 = 4;
 const SHORTEST_DOUBT: Duration = Duration::from_millis(20);
 
@@ -54,11 +54,12 @@ impl Node {
         if clock::now().since(before.at) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
             return;
         }
-        // The last latency is that of the answer before, so it may be very long if this process was stopped meanwhile.
-        let usual = (link.latency() * USUAL_LATENCIES).min(self.connect_timeout);
+        // The limit matters if this process was stopped while it waited for the last answer: the latency is then very
+        // long.
+        let patience = (link.latency() * USUAL_LATENCIES).min(self.connect_timeout).max(SHORTEST_DOUBT);
         let (node, link) = (Arc::downgrade(self), Arc::downgrade(link));
         runtime::detach_urgent(async move {
-            sleep(usual.max(SHORTEST_DOUBT)).await;
+            sleep(patience).await;
             let (Some(node), Some(link)) = (node.upgrade(), link.upgrade()) else { return };
             if link.heard() == before {
                 node.replace(link, before).await;

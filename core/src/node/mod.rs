@@ -361,9 +361,15 @@ impl Peer for Node {
                     Ok(()) => break,
                     Err(again) => sink = again,
                 }
-                let full = node.state.borrow().link();
+                let mut states = node.state.subscribe();
+                let full = states.borrow_and_update().link();
                 if let Some(link) = full {
-                    link.connection.room().await;
+                    // The server of a connection that was replaced or closed may never make room.
+                    tokio::select! {
+                        biased;
+                        _ = states.wait_for(|state| !state.is(&link)) => {}
+                        () = link.connection.room() => {}
+                    }
                 }
             }
         };

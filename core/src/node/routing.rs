@@ -136,7 +136,12 @@ pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()
         let (Some(map), Target::Cluster(cluster)) = (node.map(), &node.endpoint.target) else {
             return;
         };
-        let routed = timeout(node.connect_timeout, node.route(cluster, Some(&map))).await;
+        let mut states = node.state.subscribe();
+        let routed = tokio::select! {
+            biased;
+            _ = states.wait_for(|state| matches!(state, LinkState::Closed)) => return,
+            routed = timeout(node.connect_timeout, node.route(cluster, Some(&map))) => routed,
+        };
         if let Ok(Ok(map)) = routed {
             node.state.send_if_modified(|state| {
                 let is_open = matches!(state, LinkState::Routed(_));

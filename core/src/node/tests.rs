@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::Node;
+use super::link::Link;
 use crate::config::endpoint::Endpoint;
 use crate::config::options::Options;
 use crate::error::NodeOutcome;
@@ -14,8 +15,11 @@ use crate::wire::keys::Keys;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Request, Subject};
 use quorlock_protocol::Turns;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -132,18 +136,15 @@ fn given_up_request_is_not_sent() {
     });
 }
 
-/// quorlock must not send the source of a script forever if a server always forgets the script immediately,
-/// or if a proxy always answers that the script is unknown.
-#[test]
-fn a_request_is_given_up_if_the_server_never_knows_its_script() {
-    use std::io::{BufRead, BufReader, Read, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    let server = std::thread::spawn(move || {
+/// Starts a server for one connection, which it returns at the end. `answer` returns the reply to a script; if it returns
+/// `None`, the server stops reading.
+fn serve(
+    listener: TcpListener,
+    mut answer: impl FnMut() -> Option<&'static str> + Send + 'static,
+) -> JoinHandle<TcpStream> {
+    std::thread::spawn(move || {
         let (connection, _) = listener.accept().unwrap();
-        let mut reader = BufReader::new(&connection);
-        let mut writer = &connection;
-        let mut scripts = 0;
+        let mut reader = BufReader::new(connection.try_clone().unwrap());
         let mut line = String::new();
         let mut number = |reader: &mut BufReader<_>| {
             line.clear();
@@ -157,18 +158,31 @@ fn a_request_is_given_up_if_the_server_never_knows_its_script() {
                 reader.read_exact(&mut word).unwrap();
                 words.push(String::from_utf8(word).unwrap());
             }
-            let is_script = words[0].starts_with("EVAL");
-            scripts += usize::from(is_script);
-            let reply = match &*words[0] {
-                _ if is_script => "-NOSCRIPT No matching script.\r\n",
-                "HELLO\r\n" => "%0\r\n",
-                _ => "+OK\r\n",
+            let reply = match words[0].trim_end() {
+                "HELLO" => Some("%0\r\n"),
+                word if word.starts_with("EVAL") => answer(),
+                _ => Some("+OK\r\n"),
             };
-            if writer.write_all(reply.as_bytes()).is_err() {
+            let Some(reply) = reply else { break };
+            if (&connection).write_all(reply.as_bytes()).is_err() {
                 break;
             }
         }
-        scripts
+        connection
+    })
+}
+
+/// quorlock must not send the source of a script forever if a server always forgets the script immediately,
+/// or if a proxy always answers that the script is unknown.
+#[test]
+fn a_request_is_given_up_if_the_server_never_knows_its_script() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let scripts = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&scripts);
+    let server = serve(listener, move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Some("-NOSCRIPT No matching script.\r\n")
     });
     let node = node(&url, &Options { connect_timeout: PATIENCE, ..Options::default() });
     run(async {
@@ -178,37 +192,73 @@ fn a_request_is_given_up_if_the_server_never_knows_its_script() {
         assert!(failure.detail.starts_with("NOSCRIPT"), "{failure:?}");
         drop(node);
     });
-    assert!((2..20).contains(&server.join().unwrap()));
+    server.join().unwrap();
+    assert!((2..20).contains(&scripts.load(Ordering::Relaxed)));
 }
 
-/// The last answer may have taken long, for example because this process was stopped meanwhile.
 #[test]
-fn a_doubted_connection_is_replaced_after_the_connect_timeout_and_closed_with_its_node() {
-    const LONG: Duration = Duration::from_secs(3_600);
-    for connect_timeout in [Duration::from_millis(50), LONG] {
-        let node = node("memory://doubted", &Options { connect_timeout, ..Options::default() });
-        run(async {
-            assert!(node.settled().await);
-            let link = node.state.borrow().link().unwrap();
-            link.answered(clock::now().minus(LONG), LONG);
-            node.doubt_if_idle(&link);
-            assert!(link.is_doubted.load(Ordering::Relaxed));
-            if connect_timeout == LONG {
-                node.close();
-                assert!(Arc::into_inner(link).is_some(), "something keeps the connection");
-            } else {
-                let mut state = node.state.subscribe();
-                let replaced = state.wait_for(|state| !state.is(&link));
-                timeout(PATIENCE, replaced).await.unwrap().unwrap();
+fn a_request_that_waits_for_room_ends_when_its_node_is_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let server = serve(listener, || None);
+    let node = node(&url, &Options { connect_timeout: PATIENCE, ..Options::default() });
+    run(async {
+        assert!(node.settled().await);
+        let request = Arc::new(acquire("r"));
+        let peer: Arc<dyn Peer> = Arc::<Node>::clone(&node);
+        let mut in_flight = Vec::new();
+        let mut sending = loop {
+            in_flight.push(Arc::new(InFlight::of(1, PATIENCE)));
+            let last = in_flight.last().unwrap();
+            let sink = last.add(Arc::clone(&peer), Arc::clone(&request));
+            let packed_request = PackedRequest::from(Arc::clone(&request));
+            if let Some(sending) = Arc::clone(&peer).send(&packed_request, sink) {
+                break sending;
             }
-        });
-    }
+        };
+        assert!(timeout(Duration::ZERO, &mut sending).await.is_err(), "there is room");
+        node.close();
+        timeout(PATIENCE, sending).await.unwrap();
+    });
+    server.join().unwrap();
+}
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// Returns a connected node and its connection, which the node has begun to doubt. The last answer took long, as if this
+/// process had been stopped while it waited.
+async fn doubting(connect_timeout: Duration) -> (Arc<Node>, Arc<Link>) {
+    let node = node("memory://doubted", &Options { connect_timeout, ..Options::default() });
+    assert!(node.settled().await);
+    let link = node.state.borrow().link().unwrap();
+    link.answered(clock::now().minus(LONG), LONG);
+    node.doubt_if_idle(&link);
+    (node, link)
+}
+
+#[test]
+fn a_doubted_connection_is_replaced_after_the_connect_timeout() {
+    run(async {
+        let (node, link) = doubting(Duration::from_millis(50)).await;
+        let mut state = node.state.subscribe();
+        let replaced = state.wait_for(|state| !state.is(&link));
+        timeout(PATIENCE, replaced).await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_closed_node_drops_a_doubted_connection() {
+    run(async {
+        let (node, link) = doubting(LONG).await;
+        assert!(link.is_doubted.load(Ordering::Relaxed));
+        node.close();
+        assert!(Arc::into_inner(link).is_some(), "something keeps the connection");
+    });
 }
 
 #[test]
 fn a_node_that_is_closed_while_it_connects_gives_up_the_connection() {
-    use std::io::Read;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let node = node(&url, &Options { connect_timeout: 4 * PATIENCE, ..Options::default() });
     run(async {

@@ -237,12 +237,12 @@ impl<R: Receive> Pipelined for Shared<R> {
         runtime::detach_urgent(async move {
             let writing = async {
                 while let Some(socket) = &connection.socket {
-                    let is_writable = tokio::select! {
-                        is_writable = socket.writable() => is_writable,
-                        () = connection.closed() => Ok(()),
-                    };
-                    if is_writable.is_err() {
-                        return connection.abandon();
+                    tokio::select! {
+                        writable = socket.writable() => if writable.is_err() {
+                            return connection.abandon();
+                        },
+                        // A Unix socket reports no error while the server does not read.
+                        () = connection.closed() => {}
                     }
                     if pipeline::go_on(&*connection) {
                         return;
@@ -466,7 +466,7 @@ impl<R: Receive> Shared<R> {
         why.unwrap_or_else(|| broken(io::ErrorKind::NotConnected.into()))
     }
 
-    /// Waits until the connection is closed. May end earlier.
+    /// Waits until the connection is closed. Also returns when there is room for more requests.
     async fn closed(&self) {
         let closed = self.room.notified();
         if !self.out().is_closed {

@@ -19,10 +19,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// last round.
 const CALM_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Without faults: the maximum number of times that each task may overtake the same waiter. Not zero, for two reasons: a
-/// waiter can be overtaken before it has joined the queues, and when a lease expires instead of being released, nodes
-/// notify nobody, so all waiting readers may overtake a writer together. The limit is not exact: the second reason can
-/// occur several times for one waiter.
+/// Without faults: a waiter may be overtaken at most this many times per task of the scenario. Once per task because the
+/// waiter may not have joined the queues yet, and once per task because a lease may expire: nodes then notify nobody, so
+/// all waiting readers may overtake a writer. Several leases may expire during one wait, so the limit is not exact.
 const OVERTAKEN_PER_TASK: usize = 2;
 
 /// The maximum time from the last answer to the report of an error. This time is allowed in addition to the time

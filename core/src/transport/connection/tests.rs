@@ -31,6 +31,7 @@ fn a_dropped_connection_is_closed_although_the_server_does_not_read() {
 
         drop(connection);
         let closed = async {
+            // Without reading: the client could then write, and would notice that the connection was dropped.
             while !peer.ready(Interest::READABLE).await.unwrap().is_read_closed() {
                 sleep(Duration::from_millis(5)).await;
             }
