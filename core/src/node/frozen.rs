@@ -56,7 +56,8 @@ impl Node {
         }
         // The limit matters if this process was stopped while it waited for the last answer: the latency is then very
         // long.
-        let patience = (link.latency() * USUAL_LATENCIES).min(self.connect_timeout).max(SHORTEST_DOUBT);
+        let patience =
+            (link.latency() * USUAL_LATENCIES).min(self.connect_timeout).max(SHORTEST_DOUBT);
         let (node, link) = (Arc::downgrade(self), Arc::downgrade(link));
         runtime::detach_urgent(async move {
             sleep(patience).await;
