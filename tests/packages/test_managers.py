@@ -79,6 +79,10 @@ def test_the_npm_package_locks_after_an_installation(
     project.succeed(*manager.run, "smoke.mjs", **environment)
 
 
+def test_the_wheel_locks_after_an_installation_with_pip(python: Sandbox) -> None:
+    python.succeed("python", "-I", "-", stdin=(RELEASE / "smoke.py").read_text())
+
+
 @pytest.fixture(scope="module")
 def python_tools() -> Path:
     """The directory of uv and pipx."""
