@@ -189,10 +189,10 @@ packages: $(STAMPS)/venv
 	$(BIN)/python release/build.py build/packages $(PROFILE)
 
 # As they are published, and in all tools; `make test` uses the cargo profile `quick`, and fewer tools.
-test-packages: $(STAMPS)/venv redis
+test-packages: build redis
 	PACKAGES_PROFILE=release TOOLS=full $(BIN)/python -m pytest -q tests/packages
 
-release-check: $(STAMPS)/venv $(STAMPS)/npm $(STAMPS)/site redis
+release-check: build $(STAMPS)/site redis
 	$(BIN)/python release/check.py
 
 licenses:
