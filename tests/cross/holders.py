@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,9 +16,10 @@ HERE = Path(__file__).resolve().parent
 class Holder:
     """A process that reads commands from stdin, as lines of JSON, and answers each with a line."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            command, stdin=pipe, stdout=pipe, text=True, bufsize=1, env=env
         )
 
     def __enter__(self) -> Self:
@@ -33,7 +34,9 @@ class Holder:
 
     def receive(self) -> Any:
         assert self._process.stdout
-        return json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        assert line, f"{self._process.args!r} has ended"
+        return json.loads(line)
 
     def ask(self, **command: Any) -> Any:
         self.send(**command)

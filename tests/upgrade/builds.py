@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from command_line import ROOT, CommandLine
+from cross import holders
 
 HERE = Path(__file__).resolve().parent
 
@@ -55,27 +56,17 @@ class Holder:
     def __init__(self, build: Build, urls: Sequence[str], **options: Any) -> None:
         self.name = build.name
         settings = [json.dumps(list(urls)), build.name, json.dumps(options)]
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "holder.py"), *settings],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            env=build.environment,
-        )
+        command = [sys.executable, str(HERE / "holder.py"), *settings]
+        self.process = holders.Holder(command, build.environment)
         build.check(self.ask("file"))
 
     def begin(self, command: str, **arguments: Any) -> None:
         """Starts a command whose result `end` returns."""
-        assert self.process.stdin
-        self.process.stdin.write(json.dumps([command, arguments]) + "\n")
+        self.process.send(command=command, arguments=arguments)
 
     def end(self) -> Any:
         """Returns the result of the command. Raises CommandError with the code of an error."""
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        assert line, f"the holder of the {self.name} build has ended"
-        answer = json.loads(line)
+        answer = self.process.receive()
         if "error" in answer:
             raise CommandError(answer["error"], answer["text"])
         return answer["ok"]
@@ -88,9 +79,6 @@ class Holder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
+        # It may still wait for a lock.
+        self.process.signal(signal.SIGKILL)
+        self.process.close()

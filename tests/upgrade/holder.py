@@ -64,9 +64,9 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 for line in sys.stdin:
-    [command, arguments] = json.loads(line)
+    request = json.loads(line)
     try:
-        answer = {"ok": COMMANDS[command](**arguments)}
+        answer = {"ok": COMMANDS[request["command"]](**request["arguments"])}
     except Exception as error:
         answer = {"error": getattr(error, "code", type(error).__name__), "text": str(error)}
     print(json.dumps(answer), flush=True)

@@ -208,16 +208,13 @@ def test_a_daemon_of_one_build_replaces_one_of_the_other(
 def test_clients_are_upgraded_one_by_one(servers: Servers) -> None:
     """Workers of the old build take turns, and are replaced one by one. No two turns overlap."""
 
-    def start(build: Build) -> subprocess.Popen[str]:
-        command = [sys.executable, str(HERE / "worker.py"), json.dumps(servers.urls)]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env=build.environment, **pipes)
-
+    command = [sys.executable, str(HERE / "worker.py"), json.dumps(servers.urls)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     turns: list[tuple[int, int, int]] = []
     with ExitStack() as stack:
 
         def new(build: Build) -> subprocess.Popen[str]:
-            worker = start(build)
+            worker = subprocess.Popen(command, env=build.environment, **pipes)
             stack.callback(worker.wait)
             stack.callback(worker.kill)
             assert worker.stdout
