@@ -4,6 +4,7 @@ compiler and without files of the checkout."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -62,6 +63,13 @@ def program(name: str) -> str:
     path = shutil.which(name)
     assert path, f"{name} is needed"
     return str(Path(path).resolve())
+
+
+def cargo_environment() -> dict[str, str]:
+    """Returns the environment in which cargo compiles programs of users. They share a target
+    directory, so that each dependency is compiled once."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "readme"
+    return {**os.environ, "CARGO_TARGET_DIR": str(target), "CARGO_PROFILE_DEV_DEBUG": "0"}
 
 
 def new_project(directory: Path, npm_registry: str, *options: str) -> Sandbox:

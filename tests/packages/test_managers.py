@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 import pytest
 from interop.installing import locked
-from packages.sandboxes import CRATES, ROOT, Sandbox, program, sandbox
+from packages.sandboxes import CRATES, ROOT, Sandbox, cargo_environment, program, sandbox
 from packages.tools import CACHE, full, write
 from version import version
 
 RELEASE = ROOT / "release"
+SMOKE = (RELEASE / "smoke.py").read_text()
+LOCKING = ["bench", "--node", "memory://a", "--duration", "1s"]
+"""Arguments with which the command locks without a server."""
 
 
 class Manager(NamedTuple):
@@ -80,7 +83,7 @@ def test_the_npm_package_locks_after_an_installation(
 
 
 def test_the_wheel_locks_after_an_installation_with_pip(python: Sandbox) -> None:
-    python.succeed("python", "-I", "-", stdin=(RELEASE / "smoke.py").read_text())
+    python.succeed("python", "-I", "-", stdin=SMOKE)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +110,7 @@ def test_the_wheel_locks_after_an_installation_with_uv(
     project.succeed("uv", "venv", "--offline", "--python", sys.executable)
     project.succeed("uv", "pip", "install", "--offline", wheel)
     python = project.directory / ".venv" / "bin" / "python"
-    project.succeed(python, "-I", "-", stdin=(RELEASE / "smoke.py").read_text())
+    project.succeed(python, "-I", "-", stdin=SMOKE)
 
 
 @full
@@ -119,8 +122,7 @@ def test_the_command_locks_after_an_installation_with_pipx(
     paths = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "programs")}
     settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     project.succeed("pipx", "install", "--python", sys.executable, wheel, **paths, **settings)
-    bench = ["bench", "--node", "memory://a", "--duration", "1s"]
-    project.succeed(tmp_path / "programs" / "quorlock", *bench)
+    project.succeed(tmp_path / "programs" / "quorlock", *LOCKING)
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +150,10 @@ def cargo(crates: dict[str, Path], *command: str | Path, cwd: Path) -> None:
         if crate != "quorlock-cli"
         for option in ("--config", f'patch.crates-io.{crate}.path="{path}"')
     ]
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "readme"
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(target), "CARGO_PROFILE_DEV_DEBUG": "0"}
     done = subprocess.run(
         ["cargo", *patches, *command],
         cwd=cwd,
-        env=environment,
+        env=cargo_environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -177,5 +177,4 @@ def test_the_command_locks_after_an_installation_with_cargo(
 ) -> None:
     install = ["install", "--quiet", "--debug", "--locked", "--root", str(tmp_path), "--path"]
     cargo(crates, *install, crates["quorlock-cli"], cwd=tmp_path)
-    bench = ["bench", "--node", "memory://a", "--duration", "1s"]
-    subprocess.run([tmp_path / "bin" / "quorlock", *bench], check=True)
+    subprocess.run([tmp_path / "bin" / "quorlock", *LOCKING], check=True)

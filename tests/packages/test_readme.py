@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from home import home
 from interop.installing import locked
-from packages.sandboxes import ROOT
+from packages.sandboxes import ROOT, cargo_environment
 from servers import Servers
 
 README = (ROOT / "README.md").read_text()
@@ -89,8 +89,7 @@ def test_the_rust_quick_start_of_the_readme_holds_a_lock(
     if "--path" not in install:
         pytest.skip("the crate of this commit is not published yet")
     (empty / "quorlock").symlink_to(ROOT)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "readme"
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(target), "CARGO_PROFILE_DEV_DEBUG": "0"}
+    environment = cargo_environment()
     run("bash", "-euc", install, cwd=empty, env=environment)
 
     # The same versions of dependencies as in the workspace, which are downloaded already.
