@@ -2,26 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Client, ConfigError } from 'quorlock'
-
-test('a lease of several resources has a fence for each', async () => {
-  const client = new Client(['memory://several'])
-  const lease = await client.lock(['b', 'a'])
-  assert.deepEqual(lease.resources, ['b', 'a'])
-  const { fences } = lease
-  assert.deepEqual(Object.keys(fences), ['b', 'a'])
-  assert.throws(() => lease.fence, (error) => {
-    assert(error instanceof ConfigError)
-    assert.match(error.message, /`fences`/)
-    assert.deepEqual(error.resources, ['b', 'a'])
-    return true
-  })
-  assert(await lease.release())
-  const one = await client.lock('a')
-  assert.deepEqual({ ...one.fences }, { a: one.fence })
-  assert(one.fence > fences.a)
-  assert(await one.release())
-})
+import { Client } from 'quorlock'
 
 test('fences are a frozen object in which a resource may have any name', async () => {
   const client = new Client(['memory://several-names'])

@@ -110,6 +110,7 @@ suite('scenarios', () => {
           const lease = await expectOutcome(step, () => client.lock(step.resource, options))
           if (!lease) return
           assert.deepEqual(lease.resources, [step.resource].flat())
+          assert.deepEqual(Object.keys(lease.fences), lease.resources)
           assert.equal(lease.holder, step.holder ?? lease.holder)
           leases[step.acquire] = lease
         },

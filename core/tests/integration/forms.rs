@@ -19,8 +19,10 @@ fn client(servers: &Servers) -> Client {
 fn a_dropped_lease_is_released() {
     let servers = Servers::start(3);
     let client = client(&servers);
-    drop(wait(client.lock("r").acquire()).unwrap());
-    wait_until("the lease is released", || servers.are_empty());
+    for lock in [client.lock("r"), client.lock("r").shared(), client.lock(["a", "b"])] {
+        drop(wait(lock.acquire()).unwrap());
+        wait_until("the lease is released", || servers.are_empty());
+    }
 }
 
 #[test]

@@ -388,6 +388,7 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
             "fence" => {
                 let lease = &leases[name];
                 if let Some(fence) = expect(step, lease.only_fence()) {
+                    assert_eq!(lease.fence(), fence);
                     assert_eq!(
                         lease.fences().collect::<Vec<_>>(),
                         [(&*lease.resources()[0], fence)]
