@@ -27,16 +27,6 @@ test('a lease shows its changes of mode', async (t) => {
   await assert.rejects(upgraded.downgrade(), LeaseLostError)
 })
 
-test('each of several resources has its mode', async (t) => {
-  const { client } = await open(t, 3, { wait: 0 })
-  const lease = await client.lock(['account', 'rates'], { mode: { rates: 'shared' } })
-  assert.deepEqual([lease.mode, { ...lease.modes }], [null, { account: 'exclusive', rates: 'shared' }])
-  await (await client.lock('rates', shared)).release()
-  assert.equal(await client.tryLock('account', shared), null)
-  assert.equal(await client.tryLock('rates'), null)
-  await lease.release()
-})
-
 /** The error of an acquire that would wait for the block that it is in. */
 const ownBlock = (resource) => (error) =>
   error instanceof ConfigError && error.resources.includes(resource) && /in a block that holds "r" in shared mode.*tryUpgrade/.test(error.message)

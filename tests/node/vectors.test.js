@@ -79,6 +79,14 @@ suite('resources', () => {
   }
 })
 
+/** Checks the modes of the lease, if the step has any. */
+const checkModes = ({ modes }, lease) => {
+  if (!modes) return
+  const [kind, other] = new Set(Object.values(modes))
+  assert.deepEqual({ ...lease.modes }, modes)
+  assert.equal(lease.mode, other ? null : kind)
+}
+
 /** Steps that look at what a server stores. */
 const looks = ['command', 'eventually', 'stores']
 /** Returns a scenario as it is played on nodes in memory. */
@@ -112,6 +120,7 @@ suite('scenarios', () => {
           assert.deepEqual(lease.resources, [step.resource].flat())
           assert.deepEqual(Object.keys(lease.fences), lease.resources)
           assert.equal(lease.holder, step.holder ?? lease.holder)
+          checkModes(step, lease)
           leases[step.acquire] = lease
         },
         try_acquire: async (step) => {
@@ -135,11 +144,16 @@ suite('scenarios', () => {
           const options = step.keep === undefined ? undefined : { keep: step.keep }
           assert.equal(await leases[step.release].release(options), step.returns)
         },
-        downgrade: (step) => expectOutcome(step, () => leases[step.downgrade].downgrade()),
+        downgrade: async (step) => {
+          await expectOutcome(step, () => leases[step.downgrade].downgrade())
+          checkModes(step, leases[step.downgrade])
+        },
         upgrade: async (step) => {
           const lease = await expectOutcome(step, () => leases[step.of].tryUpgrade())
           assert.equal(Boolean(lease), step.returns ?? false)
-          if (lease) leases[step.upgrade] = lease
+          if (!lease) return
+          checkModes(step, lease)
+          leases[step.upgrade] = lease
         },
         extend: (step) => expectOutcome(step, () => leases[step.extend].extend(step.ttl)),
         detach: async (step) => {

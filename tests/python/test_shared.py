@@ -29,16 +29,6 @@ def client(servers: Servers) -> Iterator[quorlock.Client]:
         yield client
 
 
-def test_each_of_several_resources_has_its_mode(client: quorlock.Client) -> None:
-    mixed = client.lock("account", "rates", mode={"rates": "shared"})
-    with mixed as lease:
-        assert (lease.mode, lease.modes) == (None, {"account": "exclusive", "rates": "shared"})
-        with client.lock("rates", mode="shared"):
-            pass
-        assert client.lock("account", mode="shared").try_acquire() is None
-        assert client.lock("rates").try_acquire() is None
-
-
 def test_a_lease_shows_its_changes_of_mode(client: quorlock.Client) -> None:
     lost: list[Any] = []
     with client.lock("r") as lease:

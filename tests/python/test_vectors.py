@@ -108,6 +108,14 @@ def listed(resource: Any) -> list[str]:
     return resource if isinstance(resource, list) else [resource]
 
 
+def check_modes(step: dict[str, Any], lease: quorlock.Lease) -> None:
+    """Checks the modes of the lease, if the step has any."""
+    if modes := step.get("modes"):
+        kinds = {*modes.values()}
+        assert lease.modes == modes
+        assert lease.mode == (kinds.pop() if len(kinds) == 1 else None)
+
+
 class Scenario:
     """Runs the steps of one scenario."""
 
@@ -144,6 +152,7 @@ class Scenario:
                 if lease is not None:
                     assert lease.resources == tuple(listed(resource))
                     assert lease.holder == step.get("holder", lease.holder)
+                    check_modes(step, lease)
                     self.leases[name] = lease
             case {"try_acquire": name, "resource": resource}:
                 tried = expect(step, lambda: self.client.lock(*listed(resource)).try_acquire())
@@ -170,10 +179,12 @@ class Scenario:
                 expect(step, lambda: self.leases[name].extend(ttl and ttl / 1000))
             case {"downgrade": name}:
                 expect(step, self.leases[name].downgrade)
+                check_modes(step, self.leases[name])
             case {"upgrade": name, "of": reader}:
                 upgraded = expect(step, self.leases[reader].try_upgrade)
                 assert (upgraded is not None) is step.get("returns", False)
                 if upgraded is not None:
+                    check_modes(step, upgraded)
                     self.leases[name] = upgraded
             case {"detach": name}:
                 within = step.get("within")

@@ -4,7 +4,7 @@ use crate::servers::Servers;
 use crate::{wait, wait_until};
 use quorlock::{Client, ClientBuilder, Dialect, Error, ErrorCode, Lease, Lock, Resources, Result};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// Reads a file of vectors.
@@ -176,6 +176,17 @@ fn named(resource: &Value) -> Resources {
     }
 }
 
+/// Checks the modes of the lease, if the step has any.
+fn check_modes(step: &Value, lease: &Lease) {
+    if let Some(expected) = step.get("modes") {
+        let modes: HashMap<_, _> =
+            lease.modes().map(|(resource, mode)| (resource, mode.as_str())).collect();
+        assert_eq!(json!(modes), *expected, "{step}");
+        let kinds: HashSet<_> = modes.values().collect();
+        assert_eq!(lease.mode().is_some(), kinds.len() == 1, "{step}");
+    }
+}
+
 #[test]
 fn scenarios() {
     for (number, story) in load("scenarios").iter().enumerate() {
@@ -238,6 +249,7 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
                     if let Some(holder) = step.get("holder") {
                         assert_eq!(json!(lease.holder()), *holder, "{step}");
                     }
+                    check_modes(step, &lease);
                     leases.insert(name.to_owned(), lease);
                 }
             }
@@ -281,12 +293,16 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
             }
             "downgrade" => {
                 expect(step, wait(leases[name].downgrade()));
+                check_modes(step, &leases[name]);
             }
             "upgrade" => {
                 let upgrade = leases[step["of"].as_str().unwrap()].try_upgrade();
                 if let Some(upgraded) = expect(step, wait(upgrade)) {
                     assert_eq!(json!(upgraded.is_some()), step["returns"], "{step}");
-                    leases.extend(upgraded.map(|lease| (name.to_owned(), lease)));
+                    if let Some(lease) = upgraded {
+                        check_modes(step, &lease);
+                        leases.insert(name.to_owned(), lease);
+                    }
                 }
             }
             "detach" => {
