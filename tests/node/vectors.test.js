@@ -168,6 +168,7 @@ suite('scenarios', () => {
           const lease = await expectOutcome(row, () => adopter.adopt(text, jsOptions(step.options)))
           if (!lease) return
           assert.deepEqual(lease.resources, leases[step.text].resources)
+          assert.equal(lease.holder, step.holder ?? lease.holder)
           leases[step.adopt] = lease
         },
         stores: (step) => {

@@ -202,6 +202,7 @@ class Scenario:
                 lease = expect(row, lambda: client.adopt(given, **options))
                 if lease is not None:
                     assert lease.resources == self.leases[text].resources
+                    assert lease.holder == step.get("holder", lease.holder)
                     self.leases[name] = lease
             case {"stores": server, "lease": name, "resource": resource}:
                 token = self.leases[name].token

@@ -336,6 +336,9 @@ fn play(story: &Value, urls: &[String], servers: Option<&Servers>) {
                 row["never"] = json!([&texts[giver][30..60]]);
                 if let Some(lease) = expect(&row, wait(adoption.acquire())) {
                     assert_eq!(lease.resources(), leases[giver].resources());
+                    if let Some(holder) = step.get("holder") {
+                        assert_eq!(json!(lease.holder()), *holder, "{step}");
+                    }
                     leases.insert(name.to_owned(), lease);
                 }
                 others.push(adopter);
