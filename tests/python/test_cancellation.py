@@ -92,6 +92,7 @@ def test_a_cancelled_waiter_leaves_no_key(
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2), client.lock("r", wait=None):
                     pytest.fail("the body ran")
+            await wait_until_async(lambda: is_free(servers, "{r}:queue"))
         await wait_until_async(lambda: not keys(servers))
 
     runner.run(main())

@@ -135,14 +135,6 @@ def test_a_waiter_returns_to_the_queue_of_a_restarted_node(
         assert waiting.result(TIMEOUT).release()
 
 
-def test_a_cancelled_waiter_leaves_the_queues(servers: Servers, connect: Connect) -> None:
-    with connect(servers).lock("r"), tasks(asyncio.new_event_loop) as begin:
-        waiting = begin(connect(servers).lock("r"))
-        wait_for_queues(servers, 1)
-        waiting.cancel()
-        wait_until(lambda: is_free(servers, "{r}:queue"))
-
-
 def test_closing_a_client_ends_its_waiters(
     servers: Servers, connect: Connect, begin: Begin
 ) -> None:
