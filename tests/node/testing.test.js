@@ -149,16 +149,12 @@ test('close ends faults and closes clients', async () => {
   await assert.rejects(client.lock('r'), { code: 'CLOSED' })
 })
 
-test('the clock of clients of real nodes stays', async (t) => {
+test('moving the clock of clients of real nodes is a ConfigError', async (t) => {
   const nodes = open(t)
   const real = new Client(['redis://127.0.0.1:1'], { wait: 0 })
   await assert.rejects(real.lock('r'), QuorumError)
-  const lease = await nodes.client().lock('r')
   await assert.rejects(nodes.advance(60_000), { name: 'ConfigError', message: /redis:\/\/127\.0\.0\.1:1/ })
   await assert.rejects(nodes.suspend(60_000), ConfigError)
   await assert.rejects(nodes.fastForward(() => assert.fail('it is not called')), ConfigError)
-  assert.ok(lease.valid)
   await real.close()
-  await nodes.suspend(60_000)
-  assert.ok(!lease.valid)
 })

@@ -190,18 +190,14 @@ def test_a_wrong_time_is_refused(nodes: Nodes) -> None:
         nodes.advance("5")  # type: ignore[arg-type]
 
 
-def test_the_clock_of_real_nodes_stays(nodes: Nodes) -> None:
+def test_moving_the_clock_of_real_nodes_is_a_config_error(nodes: Nodes) -> None:
     with Client(["redis://127.0.0.1:1"], connect_timeout=0.01) as real:
         with pytest.raises(QuorumError):
             real.lock("r", wait=0).acquire()
-        lease = nodes.client().lock("r").acquire()
         with pytest.raises(ConfigError, match=r"redis://127\.0\.0\.1:1"):
             nodes.advance(60)
         with pytest.raises(ConfigError), nodes.fast_forward():
-            pass
-        assert lease.valid
-    nodes.suspend(60)
-    assert not lease.valid
+            pytest.fail("the body ran")
 
 
 TESTS = """
