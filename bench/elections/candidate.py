@@ -1,7 +1,7 @@
 """A candidate, which answers each line of JSON on stdin with a line of JSON on stdout:
 
 - `{"campaign": true}`: `{}`, and later, when it is elected, `{"elected": ns, "fence": n}`;
-- `{"hand over to": name}`: `{"ended": ns, "taken": bool, "returned": ns}`;
+- `{"hand over to": name}`: `{"ended": ns, "taken": bool}`;
 - `{"release": true}`: `{"ended": ns}`.
 
 All times are of the clock that all processes share. `ended` is the end of the lease for its holder:
@@ -46,10 +46,9 @@ def lead(lease: quorlock.Lease) -> None:
     if successor := command.get("hand over to"):
         detached.clear()
         taken = lease.hand_over(successor)
-        returned = time.time_ns()
         while not detached:
             time.sleep(0.001)
-        put(ended=detached[0], taken=taken, returned=returned)
+        put(ended=detached[0], taken=taken)
     else:
         # The lease is not valid from this call on.
         put(ended=time.time_ns())

@@ -20,7 +20,7 @@ from bench.group import Group, wait_for
 from bench.progress import progress
 from bench.settings import PATIENCE, pick
 
-KINDS = ("hand-over", "call", "release", "crash", "observer")
+KINDS = ("hand-over", "release", "crash", "observer")
 CHANGES = pick(100, 3)
 """How often a leader hands over, and how often one releases."""
 CRASHES = pick(20, 1)
@@ -98,7 +98,6 @@ def _times() -> dict[str, list[float]]:
             found[kind].append(milliseconds(ended["ended"], elected["elected"]))
             if kind == "hand-over":
                 assert ended["taken"], "the successor has not taken over"
-                found["call"].append(milliseconds(ended["ended"], ended["returned"]))
             found["observer"].append(observer.delay(elected))
             leader, other = other, leader
         for process in processes.values():

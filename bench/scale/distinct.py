@@ -42,7 +42,6 @@ def measure() -> list[dict[str, float]]:
                     "resources": (number + 2) * each,
                     "elapsed": monotonic() - began,
                     "rate": each / answer["seconds"],
-                    "client cpu": answer["cpu"] / each * 1e6,
                     "server cpu": (cpu - before) / each * 1e6,
                     "client bytes": resident(process.pid),
                     "server bytes": max(meter.memory() for meter in group.meters),

@@ -4,8 +4,8 @@ The program `rust-waiter` is started with the URLs of the nodes. It connects, an
 of its standard input:
 
 - `{"hold": resource}`: acquires the resource, and answers `{}`;
-- `{"take": resource}`: acquires and releases the resource, then answers
-  `{"acquired": ns, "released": ns}` by the clock that all processes share;
+- `{"take": resource}`: acquires and releases the resource, then answers `{"acquired": ns}` by the
+  clock that all processes share;
 - `{"rest": s}`: waits for s seconds, then answers `{"seconds": elapsed time, "cpu": CPU seconds}`;
 - anything else: releases what it holds, and answers `{}`.
 """

@@ -34,7 +34,6 @@ class Timeline:
 
     limit: int
     acquisitions: int = 0
-    timeouts: int = 0
     overruns: int = 0
     """The acquisitions after which more permits were held than the limit allows."""
     most: int = 0
@@ -52,7 +51,6 @@ class Timeline:
         granted = [_served(turns) for turns in processes]
         turns = [turn for each in granted for turn in each]
         self.acquisitions += len(turns)
-        self.timeouts += sum(map(len, processes)) - len(turns)
         counts = _held_after_grants(turns)
         self.overruns += sum(count > self.limit for count in counts)
         self.most = max(self.most, *counts, 0)
@@ -69,7 +67,6 @@ class Timeline:
         return {
             "limit": self.limit,
             "acquisitions": self.acquisitions,
-            "timeouts": self.timeouts,
             "overruns": self.overruns,
             "most held": self.most,
             "average held": round(fmean(self.held), 3) if self.held else None,

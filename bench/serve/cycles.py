@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
 
 from bench.contender import Contender
 from bench.contenders import OWN
@@ -15,7 +14,7 @@ from bench.serve import daemon
 from bench.serve.daemon import Daemon
 from bench.serve.goals import IN_FLIGHT
 from bench.settings import pick
-from bench.turns import rounds, start
+from bench.turns import Summary, rounds, start, summaries
 
 ROUNDS = {1: pick(32, 2), IN_FLIGHT: pick(8, 1)}
 """How many turns each contender has, by the number of cycles in flight."""
@@ -31,18 +30,15 @@ def contenders(service: Daemon) -> list[Contender]:
     ]
 
 
-def measure() -> dict[str, dict[str, Any]]:
+def measure() -> dict[str, dict[str, Summary]]:
     """Returns the summaries of all contenders, by the number of cycles in flight."""
     return {str(concurrency): _measure(concurrency) for concurrency in ROUNDS}
 
 
-def _measure(concurrency: int) -> dict[str, Any]:
+def _measure(concurrency: int) -> dict[str, Summary]:
     with ExitStack() as stack:
         group = Group(stack)
         service = daemon.start(stack, group.urls)
         lanes = start(stack, contenders(service), group, concurrency=concurrency)
         rounds(f"{concurrency} cycles in flight", lanes, ROUNDS[concurrency])
-        return {
-            lane.contender.name: lane.summary() | {"language": lane.contender.language}
-            for lane in lanes
-        }
+        return summaries(lanes)

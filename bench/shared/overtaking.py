@@ -26,8 +26,6 @@ def figures(writes: Sequence[Turn], reads: Sequence[Turn]) -> dict[str, Any]:
         "failed writes": len(writes) - len(granted),
         "median wait ms": median(waits) if waits else None,
         "longest wait ms": max(waits) if waits else None,
-        "median later readers": median(later) if later else None,
         "most later readers": max(later, default=None),
         "reads per second": len(served) / span * 1e9,
-        "longest wait of a reader ms": max(got - came for came, got in served) / 1e6,
     }

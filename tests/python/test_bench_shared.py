@@ -18,4 +18,3 @@ def test_readers_that_overtake_the_writer_are_counted() -> None:
     found = figures(writes, reads)
     assert (found["writes"], found["failed writes"]) == (2, 1)
     assert (found["longest wait ms"], found["most later readers"]) == (40, 1)
-    assert found["longest wait of a reader ms"] == 44

@@ -1,8 +1,7 @@
 //! One client of many that contend for a lock. `bench/scale/processes.py` describes the protocol.
 
 use quorlock::{Client, Lease};
-use quorlock_bench::{cpu_time, parse};
-use rustix::time::{ClockId, clock_gettime};
+use quorlock_bench::{cpu_time, now, parse};
 use serde_json::json;
 use std::io::stdin;
 use std::thread::sleep;
@@ -31,7 +30,7 @@ fn main() {
             let lease = acquire(resource);
             let acquired = now();
             release(lease);
-            json!({ "acquired": acquired, "released": now() })
+            json!({ "acquired": acquired })
         } else if let Some(rest) = request["rest"].as_f64() {
             let (began, cpu) = (Instant::now(), cpu_time());
             sleep(Duration::from_secs_f64(rest));
@@ -43,10 +42,4 @@ fn main() {
         };
         println!("{answer}");
     }
-}
-
-/// Returns the time of the clock that all processes share, in nanoseconds.
-fn now() -> u64 {
-    let time: Duration = clock_gettime(ClockId::Monotonic).try_into().expect("a positive time");
-    time.as_nanos() as u64
 }
