@@ -70,9 +70,8 @@ def overlaps(turns: Iterable[Turn]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The quartiles and the 99th percentile of many values."""
+    """The quartiles and the 99th percentile of values."""
 
-    count: int
     median: float
     low: float
     high: float
@@ -85,7 +84,7 @@ def summary(values: Sequence[float]) -> Summary | None:
         return None
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     p99 = statistics.quantiles(values, n=100, method="inclusive")[98]
-    return Summary(len(values), median, low, high, p99)
+    return Summary(median, low, high, p99)
 
 
 @dataclass(frozen=True, slots=True)

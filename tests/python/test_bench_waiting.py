@@ -64,12 +64,6 @@ def test_turns_that_hold_the_lock_at_the_same_time_are_counted() -> None:
     assert overlaps([turn(0, 0, 10, 20, 30), turn(1, 0, 20, 30, 40)]) == 0
 
 
-def test_a_summary_has_quartiles_and_the_99th_percentile() -> None:
-    found = summary([float(value) for value in range(101)])
-    assert found
-    assert (found.count, found.low, found.median, found.high, found.p99) == (101, 25, 50, 75, 99)
-
-
 @pytest.mark.parametrize("values", [[], [1.0]])
 def test_too_few_values_have_no_summary(values: list[float]) -> None:
     assert summary(values) is None
