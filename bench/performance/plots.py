@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
 from typing import Any
 
 from matplotlib import pyplot
@@ -12,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from bench.markdown import failure, micros
+from bench.markdown import Row, failure, micros
 from bench.names import FLOOR, FLOOR_ALL, FLOOR_PLAIN
 from bench.performance.figures import Figures
 from bench.plots import ACCENT, GREY, INK, NEUTRAL
@@ -51,17 +50,26 @@ def draw(results: dict[str, Any]) -> dict[str, Figure]:
 
 def _one_at_a_time(figures: Figures) -> Figure:
     summaries = figures.all["one at a time"]["5"]
-    good = {each: one["median"] for each, one in summaries.items() if "median" in one}
-    names = sorted(good, key=good.__getitem__)
-    floor = good[FLOOR]
+    names, floor = _fastest_first(summaries), summaries[FLOOR]["median"]
     picture, axes = pyplot.subplots(figsize=(8, 0.3 * len(names) + 1.2))
-    bars = {each: Bar(good[each], micros(good[each])) for each in names}
-    _bars(axes, figures, names, bars, FAR * floor)
+    _bars(axes, figures, names, _labelled(summaries, "median", micros), FAR * floor)
     axes.axvline(floor, color=GREY, linewidth=1, linestyle="--", zorder=0)
     axes.set_xlabel("µs per acquire + release, median")
     _name(axes, figures, names)
     axes.set_title("One lock at a time on five nodes: shorter is better")
     return picture
+
+
+def _nodes(figures: Figures) -> Figure:
+    by_count = figures.all["one at a time"]
+    return _panels(
+        figures,
+        _fastest_first(by_count["5"]),
+        {f"N = {count}": _labelled(each, "median", micros) for count, each in by_count.items()},
+        FAR * by_count["1"][FLOOR]["median"],
+        "One lock at a time, by the number of nodes (N): shorter is better",
+        "µs per acquire + release, median",
+    )
 
 
 def _throughput(figures: Figures) -> Figure:
@@ -70,30 +78,32 @@ def _throughput(figures: Figures) -> Figure:
     for summaries in levels.values():
         for each, one in summaries.items():
             best[each] = max(best.get(each, 0.0), one.get("rate", 0.0))
-    names = sorted(best, key=best.__getitem__, reverse=True)
-    panels = {
-        f"{int(level):,} in flight": {
-            each: _bar(summaries.get(each), "rate", lambda rate: f"{rate:,.0f}") for each in names
-        }
-        for level, summaries in levels.items()
-    }
-    longest = 1.25 * max(best.values())  # leaves room for the figures
     return _panels(
         figures,
-        names,
-        panels,
-        longest,
+        sorted(best, key=best.__getitem__, reverse=True),
+        {
+            f"{int(level):,} in flight": _labelled(each, "rate", "{:,.0f}".format)
+            for level, each in levels.items()
+        },
+        1.25 * max(best.values()),  # leaves room for the figures
         "Throughput of one process on five nodes: longer is better",
         "acquire + release per second",
     )
 
 
-def _bar(summary: Mapping[str, Any] | None, key: str, label: Callable[[float], str]) -> Bar | None:
-    if summary is None:
-        return None
-    if "failure" in summary:
-        return Bar(None, failure(summary))
-    return Bar(summary[key], label(summary[key]))
+def _fastest_first(summaries: Mapping[str, Row]) -> list[str]:
+    """Returns the contenders that have a median, in order."""
+    good = {each: one["median"] for each, one in summaries.items() if "median" in one}
+    return sorted(good, key=good.__getitem__)
+
+
+def _labelled(
+    summaries: Mapping[str, Row], key: str, label: Callable[[float], str]
+) -> dict[str, Bar]:
+    return {
+        each: Bar(None, failure(one)) if "failure" in one else Bar(one[key], label(one[key]))
+        for each, one in summaries.items()
+    }
 
 
 def _faults(figures: Figures) -> Figure:
@@ -198,72 +208,3 @@ def _name(axes: Axes, figures: Figures, names: Sequence[str]) -> None:
         if figures.kind(each) == "quorlock":
             label.set_color(ACCENT)
             label.set_fontweight("bold")
-
-
-def _nodes(figures: Figures) -> Figure:
-    by_count = figures.all["one at a time"]
-    counts = [int(count) for count in by_count]
-    names = [each for each, one in by_count[str(counts[-1])].items() if "median" in one]
-    picture, axes = pyplot.subplots(figsize=(8, 7))
-    ends = {}
-    for each in names:
-        known = [(int(n), by_count[n][each].get("median")) for n in by_count]
-        points = [(n, figure) for n, figure in known if figure is not None]
-        kind = figures.kind(each)
-        axes.plot(
-            *zip(*points, strict=True),
-            color=COLOURS[kind],
-            marker="o",
-            markersize=4,
-            linewidth=2 if kind == "quorlock" else 1.3,
-            linestyle="--" if kind == "floor" else "-",
-            zorder=3 if kind == "quorlock" else 2,
-        )
-        ends[each] = points[-1][1]
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f} µs")
-    axes.yaxis.set_minor_formatter(lambda value, _: "")
-    axes.set_xticks(counts)
-    axes.set_xlabel("nodes")
-    axes.set_ylabel("acquire + release, median")
-    axes.set_title("One lock at a time, by the number of nodes: lower is better")
-    _label_ends(axes, figures, ends, counts[-1])
-    return picture
-
-
-def _label_ends(axes: Axes, figures: Figures, ends: Mapping[str, float], last: int) -> None:
-    """Writes the name of each line at its right end. Moves names so that none overlap."""
-    bottom, top = (log(limit) for limit in axes.get_ylim())
-    names = sorted(ends, key=ends.__getitem__)
-    heights = _apart([log(ends[each]) for each in names], (top - bottom) / 34)
-    for each, height in zip(names, heights, strict=True):
-        kind = figures.kind(each)
-        axes.annotate(
-            SHOWN.get(each, each),
-            (last, ends[each]),
-            (last + 0.5, exp(height)),
-            fontsize=9,
-            va="center",
-            color=ACCENT if kind == "quorlock" else INK,
-            fontweight="bold" if kind == "quorlock" else "normal",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": COLOURS[kind],
-                "linewidth": 0.6,
-                "relpos": (0, 0.5),
-                "shrinkB": 0,
-            },
-            annotation_clip=False,
-        )
-
-
-def _apart(heights: Sequence[float], step: float) -> list[float]:
-    """Returns the ascending heights, moved so that neighbours differ by at least `step`."""
-    places = list(heights)
-    for _ in range(500):  # each iteration pushes close neighbours apart
-        for below in range(len(places) - 1):
-            missing = step - (places[below + 1] - places[below])
-            if missing > 0:
-                places[below] -= missing / 2
-                places[below + 1] += missing / 2
-    return places
