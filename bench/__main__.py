@@ -13,7 +13,7 @@ from importlib import import_module
 from bench import machine
 from bench.group import Group
 from bench.progress import progress
-from bench.settings import ROOT, SHORT, TOPICS, results_file
+from bench.settings import FULL, ROOT, TOPICS, results_file
 from bench.topic import Results, Topic
 
 
@@ -37,7 +37,7 @@ def measure(topic: Topic, names: list[str]) -> Results:
 
 
 def main() -> None:
-    """Saves only a full run of all scenarios."""
+    """Saves only a run of all scenarios with the default sizes."""
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("topic", nargs="?", default="performance", choices=TOPICS)
     parser.add_argument("scenarios", nargs="*", help="all of them by default")
@@ -45,7 +45,7 @@ def main() -> None:
     topic: Topic = import_module(f"bench.{arguments.topic}.topic").TOPIC
     results = measure(topic, arguments.scenarios)
     text = json.dumps(results, indent=1) + "\n"
-    is_full = not SHORT and not arguments.scenarios
+    is_full = FULL and not arguments.scenarios
     if is_full:
         results_file(arguments.topic).write_text(text)
     progress("done\n")

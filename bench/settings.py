@@ -16,8 +16,11 @@ PROGRAMS = ROOT / "target" / "release"
 TOPICS = ("performance", "scale", "waiting", "elections", "shared", "semaphores", "serve")
 
 SHORT = os.environ.get("SIZES") == "short"
-"""Whether the sizes are so small that a topic takes about a minute. Its figures mean nothing, and
-are not saved."""
+"""Whether the sizes are so small that a topic takes about a minute."""
+VARIABLES = ("ROUNDS", "CYCLES")
+"""The environment variables that change a size."""
+FULL = not SHORT and not any(variable in os.environ for variable in VARIABLES)
+"""Whether all sizes are the default ones. Only such figures are saved."""
 
 
 def pick(full: T, short: T) -> T:
@@ -25,23 +28,19 @@ def pick(full: T, short: T) -> T:
     return short if SHORT else full
 
 
-def number(variable: str, full: float, short: float) -> float:
-    """Returns a size that an environment variable can change."""
-    return float(os.environ.get(variable, pick(full, short)))
-
-
-def numbers(variable: str, full: str, short: str) -> list[int]:
-    """Returns sizes, separated by commas, that an environment variable can change."""
-    return [int(size) for size in os.environ.get(variable, pick(full, short)).split(",")]
+def number(variable: str, full: int, short: int) -> int:
+    """Returns a size that an environment variable of `VARIABLES` can change."""
+    assert variable in VARIABLES
+    return int(os.environ.get(variable, pick(full, short)))
 
 
 def results_file(topic: str) -> Path:
     return HERE / ("" if topic == "performance" else topic) / "results.json"
 
 
-ROUNDS = int(number("ROUNDS", 8, 1))
+ROUNDS = number("ROUNDS", 8, 1)
 """The turns of each contender in the topic `performance`."""
-CYCLES = int(number("CYCLES", 200, 20))
+CYCLES = number("CYCLES", 200, 20)
 """The cycles of one turn, one at a time. Slow contenders run fewer; see TURN."""
 TURN = 0.0015 * CYCLES
 """The target duration of a turn in seconds, for which slow contenders run fewer cycles."""

@@ -9,11 +9,11 @@ from bench.holders import HOLDERS, Holder
 from bench.memory import resident
 from bench.names import ASYNCIO
 from bench.progress import progress
-from bench.settings import ROUNDS, number, pick
+from bench.settings import pick
 
 FOR_MEMORY = pick(10_000, 500)
 """The number of leases for which memory is measured: so many that other memory is negligible."""
-HOLD = number("HOLD", min(30, 10 + 3 * ROUNDS), 5)
+HOLD = pick(30.0, 5.0)
 """How long leases are held, in seconds."""
 
 

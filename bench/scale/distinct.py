@@ -13,9 +13,9 @@ from bench.contender import Process
 from bench.group import Group
 from bench.memory import resident
 from bench.progress import progress
-from bench.settings import PATIENCE, PROGRAMS, numbers
+from bench.settings import PATIENCE, PROGRAMS, pick
 
-(DISTINCT,) = numbers("DISTINCT", "2000000", "20000")
+DISTINCT = pick(2_000_000, 20_000)
 """How many resources are locked one after another."""
 CONCURRENCY = 64
 SAMPLES = 100

@@ -9,9 +9,9 @@ from bench.holders import Holder
 from bench.memory import resident
 from bench.names import ASYNCIO, NODE, RUST
 from bench.progress import progress
-from bench.settings import numbers, pick
+from bench.settings import pick
 
-LEASES = numbers("LEASES", "1000,10000,50000,100000", "100,1000")
+LEASES = pick([1000, 10_000, 50_000, 100_000], [100, 1000])
 """How many leases one process holds."""
 TTL = 10.0
 STAY = pick(20.0, 2.0)

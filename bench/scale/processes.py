@@ -23,9 +23,9 @@ from bench.contender import Process, ask_all, start_all
 from bench.group import Group, wait_for
 from bench.memory import proportional
 from bench.progress import progress
-from bench.settings import PROGRAMS, numbers, pick
+from bench.settings import PROGRAMS, pick
 
-PROCESSES = numbers("PROCESSES", "1,10,100,300,1000", "1,10")
+PROCESSES = pick([1, 10, 100, 300, 1000], [1, 10])
 REST = pick(10.0, 1.0)
 """Seconds for which idle or waiting processes are measured."""
 PATIENCE = 300.0

@@ -8,13 +8,13 @@ from bench.contenders import OWN, rust
 from bench.group import Group
 from bench.names import RUST
 from bench.scale import distinct, held, processes
-from bench.settings import numbers, pick
+from bench.settings import pick
 from bench.topic import Topic
 from bench.turns import Summary, compare, rounds, start
 
-RESOURCES = numbers("RESOURCES", "1,2,4,8,16,32,64", "1,64")
+RESOURCES = pick([1, 2, 4, 8, 16, 32, 64], [1, 64])
 """The numbers of resources in one lock."""
-COUNTS = numbers("NODES", "1,2,3,4,5,6,7,8,9", "1,9")
+COUNTS = pick(range(1, 10), [1, 9])
 """The numbers of nodes."""
 ROUNDS = pick(8, 1)
 

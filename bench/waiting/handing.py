@@ -20,8 +20,9 @@ from bench.waiting.contenders import (
 from bench.waiting.turns import HandOff, hand_offs, overlaps, summary
 from bench.waiting.workers import Outcome, workers
 
-ROUNDS = int(number("ROUNDS", 4, 1))
-SECONDS = number("SECONDS", 2, 0.2)
+ROUNDS = number("ROUNDS", 4, 1)
+SECONDS = pick(2.0, 0.2)
+"""The length of a contender's turns in a round: half in a loop, about half waiting."""
 WAITING = pick([2, 8, 32], [2, 8])
 """The numbers of processes with which all contenders are measured."""
 UNCONTENDED = 1

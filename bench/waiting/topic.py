@@ -9,8 +9,6 @@ from bench.waiting.page import tables
 
 TOPIC = Topic(
     {
-        "rounds": lambda: handing.ROUNDS,
-        "seconds": lambda: handing.SECONDS,
         "missing": contenders.missing,
         "hand-offs": handing.measure,
         "fairness": fairness.measure,

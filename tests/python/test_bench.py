@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +20,7 @@ from bench.group import Group
 from bench.names import ASYNCIO, FLOOR, FLOOR_PLAIN, NODE, PYTHON, RSLOCK, RUST, RUST_ASYNC, UVLOOP
 from bench.performance.figures import Figures
 from bench.performance.goals import goals
+from bench.settings import ROOT
 from bench.turns import Lane
 
 FAST = {"micros": [100.0, 200.0, 300.0], "seconds": 0.0006, "cpu": 0.0003}
@@ -260,6 +263,16 @@ def test_a_form_that_failed_before_is_not_measured() -> None:
     lanes = [turned(RUST, FAST, FAST), turned(RUST + BEFORE, "fails: a", "fails: b")]
     [compared] = compare(lanes, "1 in flight")
     assert (compared.ratio, compared.is_slower) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("variables", "saves"),
+    [({}, True), ({"SIZES": "short"}, False), ({"ROUNDS": "9"}, False), ({"CYCLES": "9"}, False)],
+)
+def test_only_the_default_sizes_are_saved(variables: dict[str, str], saves: bool) -> None:
+    program = [sys.executable, "-c", "from bench.settings import FULL; print(FULL)"]
+    printed = subprocess.check_output(program, env=variables, cwd=ROOT, text=True)
+    assert printed == f"{saves}\n"
 
 
 def test_the_gate_runs_the_programs_of_both_checkouts(tmp_path: Path) -> None:
