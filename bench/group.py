@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from servers import Reply, Server, Servers, encode_command, read_reply
 
 from bench.placing import place
-from bench.settings import NODES, PATIENCE
+from bench.settings import NODES
 
 
 class Group:
@@ -68,12 +67,3 @@ class Meter:
         self._connection.sendall(encode_command("INFO", section))
         reply = str(read_reply(self._reader))
         return dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
-
-
-def wait_for(condition: Callable[[], object], failure: str, patience: float = PATIENCE) -> None:
-    """Waits until the condition is true. Exits with `failure` if that takes too long."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        if time.monotonic() > deadline:
-            raise SystemExit(failure)
-        time.sleep(0.01)

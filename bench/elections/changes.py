@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from nodes import listeners
+from waiting import wait_until
 
 import quorlock
 from bench.contender import Process
-from bench.group import Group, wait_for
+from bench.group import Group
 from bench.progress import progress
 from bench.settings import PATIENCE, pick
 
@@ -44,7 +45,7 @@ class Observer:
     def delay(self, elected: dict[str, Any]) -> float:
         """Returns the milliseconds from the election until the observer has learnt of it."""
         fence = elected["fence"]
-        wait_for(lambda: fence in self._seen, "the observer has missed a leader")
+        wait_until(lambda: fence in self._seen)
         return milliseconds(elected["elected"], self._seen[fence])
 
 
@@ -59,9 +60,8 @@ def start(name: str, urls: Sequence[str]) -> Process:
 def campaign(process: Process, group: Group, name: str) -> None:
     """Lets a process campaign, and waits until it can be elected or handed over to."""
     process.ask({"campaign": True}, PATIENCE)
-    wait_for(
-        lambda: all(group.queued(RESOURCE)) and all(listeners(group.servers, RESOURCE, name)),
-        f"{name} does not campaign",
+    wait_until(
+        lambda: all(group.queued(RESOURCE)) and all(listeners(group.servers, RESOURCE, name))
     )
 
 

@@ -12,15 +12,17 @@ of its standard input:
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from statistics import fmean, median
 
+from waiting import wait_until
+
 from bench.contender import Process, ask_all, start_all
-from bench.group import Group, wait_for
+from bench.group import Group
+from bench.machine import allow_files
 from bench.memory import proportional
 from bench.progress import progress
 from bench.settings import PROGRAMS, pick
@@ -37,9 +39,8 @@ RESOURCE = "wanted by all"
 
 
 def measure() -> list[dict[str, float]]:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Three files for each process here, and two connections for each of them on every server.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allow_files(4 * max(PROCESSES))
     return [_measure(count) for count in PROCESSES]
 
 
@@ -111,7 +112,7 @@ def _hand_over(holder: Process, waiters: Sequence[Process], group: Group) -> dic
 
 
 def _wait_for_queue(group: Group, count: int) -> None:
-    wait_for(lambda: set(group.queued(RESOURCE)) == {count}, "not all processes wait", PATIENCE)
+    wait_until(lambda: set(group.queued(RESOURCE)) == {count})
 
 
 def _share(group: Group, seconds: float) -> float:

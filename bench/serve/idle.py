@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 from contextlib import ExitStack
 
 from daemons import Connection
 
 from bench.group import Group
+from bench.machine import allow_files
 from bench.memory import resident
 from bench.serve.daemon import start
 
@@ -19,7 +19,7 @@ OTHERS = 100
 
 def measure() -> dict[str, int]:
     """Returns the resident memory of a daemon in bytes, without and with idle connections."""
-    _allow(IDLE + OTHERS)
+    allow_files(IDLE + OTHERS)
     with ExitStack() as stack:
         service = start(stack, Group(stack).urls)
         with Connection(service.path) as connection:
@@ -31,9 +31,3 @@ def measure() -> dict[str, int]:
             connection = stack.enter_context(Connection(service.path))
             assert connection.ask("PING") == "PONG"
         return {"connections": IDLE, "before": before, "with": resident(service.pid)}
-
-
-def _allow(files: int) -> None:
-    """Raises the limit of open files, which the daemon inherits."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, files), most))
