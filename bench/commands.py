@@ -1,4 +1,4 @@
-"""The commands of the floors: those that quorlock sends, and those of a plain lock."""
+"""The commands of contenders: what the floors send, and whether peers release their locks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import ast
 import json
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha1
 
 from servers import Server, Servers, encode_command
 
 import quorlock
-from bench.contender import Contender, Process
+from bench.contender import Contender, FailedError, Process
 from bench.names import FLOOR, FLOOR_PLAIN, RUST
 
 Command = list[str]
 
 _MARKER = "the recording ends here"
 _KEY = "recorded-key"
+_STRAGGLERS = 0.2
+"""Seconds for commands that a library sends after it has returned."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def record() -> Commands:
 
 def check(contenders: Sequence[Contender]) -> None:
     """Exits with an error unless a node runs the same commands for a floor as for the library that
-    it stands for. The commands that scripts run count, too."""
+    it stands for, and peers release on a majority. The commands that scripts run count, too."""
     present = {each.name: each for each in contenders}
     for floor, library in [(FLOOR, RUST), (FLOOR_PLAIN, "rslock")]:
         if library in present:
@@ -86,6 +89,27 @@ def check(contenders: Sequence[Contender]) -> None:
                 raise SystemExit(
                     f"{floor}: {found}\n{library}: {wanted}\nCorrect bench/commands.py."
                 )
+    for each in contenders:
+        if each.kind == "peer" and not each.needs_one_node:
+            _check_release(each)
+
+
+def _check_release(peer: Contender) -> None:
+    """Exits with an error unless a peer releases its locks on a majority of three nodes.
+
+    Nothing is checked if the peer fails or hangs, which the tables show.
+    """
+    request = {"cycles": 10, "concurrency": 2}
+    with ExitStack() as stack, suppress(FailedError):
+        servers = stack.enter_context(Servers(3))
+        process = Process([*peer.command, *servers.urls], peer.environment)
+        stack.callback(process.close)
+        cycles = len(process.ask(request)["micros"])
+        time.sleep(_STRAGGLERS)
+        stats = [str(server.command("INFO", "commandstats")) for server in servers]
+        releases = sum(int(calls) for calls in re.findall(r"cmdstat_del:calls=(\d+)", str(stats)))
+        if cycles != 20 or releases < 2 * cycles:
+            raise SystemExit(f"{peer.name}: {cycles} of 20 cycles with {releases} releases")
 
 
 def _cycle(contender: Contender) -> list[Command]:

@@ -63,7 +63,7 @@ def reasons() -> dict[str, str]:
 
 @cache
 def present() -> list[Contender]:
-    """Returns the contenders that can run. Exits if a floor does not send what it must."""
+    """Returns the contenders that can run. Exits if one does not send what it must."""
     for name, reason in reasons().items():
         print(f"without {name}: {reason}", file=sys.stderr)
     installed = [each for each in peers.LIBRARIES if each.name not in reasons()]

@@ -22,9 +22,6 @@ class Library:
     form: Form
     one_node: bool = False
     """Whether it supports only a single node."""
-    frozen: bool = False
-    """Whether its cycles succeed with one of five nodes frozen, even if they take long: some take
-    ten seconds. If not, they fail or hang."""
 
     def contender(self) -> Contender:
         command = [*map(str, self.ecosystem.program), self.name]
@@ -35,22 +32,22 @@ class Library:
 
 
 LIBRARIES = [
-    Library("pottery", PYTHON, "Python", "sync", frozen=True),
-    Library("pottery-asyncio", PYTHON, "Python", "async", frozen=True),
-    Library("redlock-ng", REDLOCK_NG, "Python", "sync", frozen=True),
-    Library("redlock-ng-asyncio", REDLOCK_NG, "Python", "async", frozen=True),
+    Library("pottery", PYTHON, "Python", "sync"),
+    Library("pottery-asyncio", PYTHON, "Python", "async"),
+    Library("redlock-ng", REDLOCK_NG, "Python", "sync"),
+    Library("redlock-ng-asyncio", REDLOCK_NG, "Python", "async"),
     Library("redlock-py", PYTHON, "Python", "sync"),
     Library("aioredlock", AIOREDLOCK, "Python", "async"),
     Library("redis-py", PYTHON, "Python", "sync", one_node=True),
     Library("redis-py-asyncio", PYTHON, "Python", "async", one_node=True),
     Library("python-redis-lock", PYTHON, "Python", "sync", one_node=True),
     Library("redlock-4", NODE, "Node.js", "async"),
-    Library("redlock-5", NODE, "Node.js", "async", frozen=True),
+    Library("redlock-5", NODE, "Node.js", "async"),
     Library("redis-semaphore", NODE, "Node.js", "async"),
-    Library("rslock", RUST, "Rust", "async", frozen=True),
-    Library("redsync", GO, "Go", "async", frozen=True),
-    Library("redsync-fail-fast", GO, "Go", "async", frozen=True),
-    Library("redisson", JAVA, "Java", "sync", frozen=True),
+    Library("rslock", RUST, "Rust", "async"),
+    Library("redsync", GO, "Go", "async"),
+    Library("redsync-fail-fast", GO, "Go", "async"),
+    Library("redisson", JAVA, "Java", "sync"),
 ]
 
 

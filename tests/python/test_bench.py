@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any, cast
 import pytest
 from servers import Servers
 
-from bench.commands import PLAIN, Command, record
+from bench.commands import PLAIN, Command, check, record
 from bench.contender import Contender, FailedError, Process
 from bench.contenders import OWN
 from bench.gate import BEFORE, compare, earlier
@@ -130,6 +131,13 @@ def test_the_plain_floor_deletes_only_its_own_lock() -> None:
             for command in filled(commands, token)
         ]
     assert replies == ["OK", None, 0, 1]
+
+
+def test_a_peer_that_does_not_release_ends_the_run() -> None:
+    answer = json.dumps(FAST | {"micros": [1.0] * 20})
+    program = [sys.executable, "-c", f"for _ in open(0): print({answer!r}, flush=True)"]
+    with pytest.raises(SystemExit, match="it: 20 of 20 cycles with 0 releases"):
+        check([Contender("it", "peer", "Python", "sync", program)])
 
 
 def results(**medians: float) -> dict[str, Any]:
