@@ -427,7 +427,14 @@ impl<S: Clone + PartialEq> Claim<S> {
         node: usize,
         answer: Answer,
     ) -> Option<Extended> {
-        self.lease.extended(now, extension, node, answer)
+        self.lease.extended(now, extension, node, self.counted(node, answer))
+    }
+
+    /// Returns how a node's answer to EXTEND counts. While the node may still apply GIVE BACK of a failed upgrade, it
+    /// may hold the upgrade's token, so a refusal does not show that the lease's key is lost.
+    pub(crate) fn counted(&self, node: usize, answer: Answer) -> Answer {
+        let gives_back = answer == Answer::No && self.footprint.gives_back_on(node);
+        if gives_back { Answer::Unknown } else { answer }
     }
 
     /// Handles a node's answer to EXTEND, if the answer arrives after the release. If the nodes keep the keys for a
@@ -493,9 +500,10 @@ impl<S: Clone + PartialEq> Claim<S> {
     }
 
     /// Makes the lease shared for its holder, from now on. `subject` names the same token, and the same keys in shared
-    /// mode.
+    /// mode. An extension that began earlier stays undecided.
     pub fn downgrade(&mut self, now: Moment, subject: S) -> Result<(), Obstacle> {
         self.check_change(now)?;
+        self.lease.downgraded();
         self.subject = subject;
         Ok(())
     }

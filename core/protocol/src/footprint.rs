@@ -95,6 +95,11 @@ impl<S: Clone + PartialEq> Footprint<S> {
         self.open.iter().any(|(sent, _)| matches!(sent, Sent::GiveBack(_)))
     }
 
+    /// Whether this node may still apply GIVE BACK of a failed upgrade.
+    pub fn gives_back_on(&self, node: usize) -> bool {
+        self.open.iter().any(|(sent, other)| matches!(sent, Sent::GiveBack(_)) && *other == node)
+    }
+
     /// The nodes that may still set the key. These nodes must not vote on an adoption: after such a node has
     /// transferred the key to an adopter, the key of this lease could come back on the node.
     pub fn silent(&self) -> NodeSet {

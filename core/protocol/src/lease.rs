@@ -52,9 +52,9 @@ pub struct Lease {
     /// Nodes that hold the key but may have granted the resource to another client since this lease was won. Until such
     /// a node is [sound](Self::sound) again, its confirmations count against the lease.
     passed: NodeSet,
-    /// The number of upgrades begun so far. Answers to extensions that began before the latest upgrade do not count: a
-    /// node may have given the key to the upgrade's token since.
-    upgrades: u32,
+    /// The number of changes of mode so far. Answers to extensions that began before the latest change do not count: a
+    /// node refuses an EXTEND of the old mode after an upgrade or a downgrade has reached it.
+    changes: u32,
     /// Whether an upgrade is under way. Meanwhile, nothing extends, repairs or detaches the lease.
     is_upgrading: bool,
 }
@@ -81,7 +81,7 @@ impl Lease {
             fence,
             sound: granted,
             passed: NodeSet::EMPTY,
-            upgrades: 0,
+            changes: 0,
             is_upgrading: false,
         }
     }
@@ -224,7 +224,7 @@ impl Lease {
             confirmed: false,
             missing: NodeSet::EMPTY,
             passed: self.passed,
-            upgrades: self.upgrades,
+            changes: self.changes,
         }
     }
 
@@ -247,7 +247,7 @@ impl Lease {
         node: usize,
         answer: Answer,
     ) -> Option<Extended> {
-        if extension.upgrades != self.upgrades {
+        if extension.changes != self.changes {
             return Some(if self.is_valid(now) { Extended::Undecided } else { Extended::Lost });
         }
         let answer = self.weigh(node, answer, &mut extension.missing);
@@ -343,10 +343,15 @@ impl Lease {
     pub fn begin_upgrade(&mut self, sent: Moment) -> bool {
         let may_begin = self.may_send(sent);
         if may_begin {
-            self.upgrades += 1;
+            self.changes += 1;
             self.is_upgrading = true;
         }
         may_begin
+    }
+
+    /// Records that the lease is downgraded. Extensions that began before this call stay undecided.
+    pub(crate) fn downgraded(&mut self) {
+        self.changes += 1;
     }
 
     /// Whether an upgrade is under way. Meanwhile, nothing extends, repairs or detaches the lease.
@@ -406,8 +411,8 @@ impl Lease {
 #[cfg(test)]
 impl core::hash::Hash for Lease {
     fn hash<H: core::hash::Hasher>(&self, hasher: &mut H) {
-        let Self { quorum, end, limit, ended, released, fence, upgrades, .. } = self;
-        (quorum, end, limit, ended, released, fence, upgrades, self.is_upgrading).hash(hasher);
+        let Self { quorum, end, limit, ended, released, fence, changes, .. } = self;
+        (quorum, end, limit, ended, released, fence, changes, self.is_upgrading).hash(hasher);
     }
 }
 
@@ -448,9 +453,9 @@ pub struct Extension {
     missing: NodeSet,
     /// The lease's `passed` nodes when the extension began. If a majority confirms, these nodes count again.
     passed: NodeSet,
-    /// How many upgrades of the lease had begun when the extension began. If the lease has another number by now, the
+    /// How often the lease had changed its mode when the extension began. If the lease has another number by now, the
     /// answers do not count.
-    upgrades: u32,
+    changes: u32,
 }
 
 impl Extension {

@@ -75,6 +75,8 @@ impl World {
         if held.mode != LockMode::Shared {
             if held.claim.downgrade(now, token).is_ok() {
                 held.mode = LockMode::Shared;
+                // Answers to an earlier EXTEND no longer count.
+                held.extending = None;
                 self.send_all(number, &Request::Downgrade { token });
             }
         } else if held.claim.begin_upgrade(now, TERM.patience()).is_ok() {
@@ -469,6 +471,7 @@ impl World {
         let now = self.now(number);
         let Some(held) = self.clients[number].held_mut() else { return };
         let Some(extending) = &mut held.extending else { return };
+        let answer = held.claim.counted(node, answer);
         extending.answers[node] = Some(answer);
         let extended = held.claim.extended(now, &mut extending.extension, node, answer);
         extending.is_confirmed |= extended == Some(Extended::Confirmed);

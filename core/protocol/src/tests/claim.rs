@@ -2,8 +2,8 @@
 
 use super::{END, TERM, at};
 use crate::{
-    Answer, Claim, Commands, Ended, Event, Healed, NodeSet, Obstacle, Origin, Outcome, Quorum,
-    StoredToken, Unresumable, Vote,
+    Answer, Claim, Commands, Ended, Event, Extended, Healed, NodeSet, Obstacle, Origin, Outcome,
+    Quorum, StoredToken, Unresumable, Vote,
 };
 use std::time::Duration;
 
@@ -237,6 +237,39 @@ fn release_during_an_upgrade_waits_for_the_end_of_that() {
     assert_eq!(lease.end_upgrade(at(2)), Commands::default());
     let expected = Commands { release_upgrades: vec![('u', 2)], ..release([0, 1, 2]) };
     assert_eq!(lease.send_release(), expected);
+}
+
+#[test]
+fn refusal_of_a_node_that_may_give_the_keys_back_does_not_count() {
+    let (mut lease, _, commands) = upgrading([GRANTED, HELD, HELD]);
+    assert_eq!(lease.gives_back(&'u', commands.give_back), Commands::default());
+    let _ = lease.end_upgrade(at(1));
+    let mut extension = lease.extend(at(1), TERM, PATIENCE).expect("valid");
+    assert_eq!(lease.extended(at(1), &mut extension, 0, Answer::No), None);
+    assert_eq!(lease.extended(at(1), &mut extension, 1, Answer::No), None);
+    assert!(lease.lease().is_valid(at(1)), "node 0 may still give the key back");
+    lease.gave_back(at(2), &'u', 0);
+    let mut extension = lease.extend(at(2), TERM, PATIENCE).expect("valid");
+    assert_eq!(lease.extended(at(2), &mut extension, 1, Answer::No), None);
+    let decided = lease.extended(at(2), &mut extension, 0, Answer::No);
+    assert_eq!(decided, Some(Extended::Lost));
+}
+
+#[test]
+fn extension_that_began_before_a_downgrade_is_undecided() {
+    for answer in [Answer::No, Answer::Yes] {
+        let mut lease = lease(Origin::Acquired);
+        let mut extension = lease.extend(at(1), TERM, PATIENCE).expect("valid");
+        assert!(lease.downgrade(at(1), 't').is_ok());
+        for node in 0..3 {
+            let decided = lease.extended(at(1), &mut extension, node, answer);
+            assert_eq!(decided, Some(Extended::Undecided));
+        }
+        assert_eq!(lease.lease().end(), at(END));
+        let mut extension = lease.extend(at(2), TERM, PATIENCE).expect("valid");
+        let decided = [0, 1].map(|node| lease.extended(at(2), &mut extension, node, Answer::Yes));
+        assert_eq!(decided, [None, Some(Extended::Confirmed)]);
+    }
 }
 
 #[test]
