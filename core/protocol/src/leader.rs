@@ -30,13 +30,17 @@ pub fn next_leader<T: PartialEq>(
     stored.iter().find(|leader| leader.1 > after && count(leader) >= quorum.size())
 }
 
-/// Whether a detached lease with this fence was adopted. `counters` are the fence counters of the nodes that answered.
-/// The result is meaningful only until the keys of the lease expire.
+/// Whether a detached lease with this fence was adopted. `stored` has, for each node that answered, whether the node
+/// still holds the token of the lease, and the node's fence counter. The result is meaningful only until the keys of the
+/// lease expire.
 ///
-/// Until the keys expire, a node that has the key grants the resource only to adopters. So if a majority of the nodes
-/// have larger counters, grants to adopters have raised the counters. Usually, all these grants went to one adopter,
-/// which won the lease and may have released the lease since. If the grants went to several adopters, these adopters
-/// try again until one of them wins.
-pub fn is_passed(quorum: Quorum, fence: u64, counters: &[u64]) -> bool {
-    counters.iter().filter(|counter| **counter > fence).count() >= quorum.size()
+/// Until the keys expire, a node that has the key grants the resource only to adopters, and such a grant replaces the
+/// token and raises the counter. So if a majority of the nodes have larger counters and another token or none, they have
+/// granted the resource to adopters. Usually, all these grants went to one adopter, which won the lease and may have
+/// released the lease since. If the grants went to several adopters, these adopters try again until one of them wins. A
+/// larger counter beside the token shows no adoption: the node granted the resource to another client before the lease's
+/// key was restored there.
+pub fn is_passed(quorum: Quorum, fence: u64, stored: &[(bool, u64)]) -> bool {
+    let has_passed = |(holds_token, counter): &&(bool, u64)| !holds_token && *counter > fence;
+    stored.iter().filter(has_passed).count() >= quorum.size()
 }

@@ -7,7 +7,7 @@
 
 use crate::error::Result;
 use crate::lock::claim::detach::detach;
-use crate::lock::claim::held::HeldLease;
+use crate::lock::claim::held::{Grant, HeldLease};
 use crate::lock::driver::Driver;
 use crate::node::fanout::FanOut;
 use crate::runtime::clock;
@@ -55,12 +55,14 @@ pub(crate) async fn look(driver: &Driver, keys: &Arc<[Keys]>, after: u64) -> Opt
     .await
 }
 
-/// Whether a successor has adopted a detached lease with this fence. The successor may have released the lease since.
-async fn is_adopted(driver: &Driver, keys: &Arc<[Keys]>, fence: u64) -> bool {
-    let mut fences = Vec::new();
-    let adopted = read(driver, keys, |seen| {
-        fences.extend(seen.fence);
-        is_passed(driver.quorum, fence, &fences).then_some(())
+/// Whether a successor has adopted this detached lease. The successor may have released the lease since.
+async fn is_adopted(driver: &Driver, held: &HeldLease) -> bool {
+    let Grant { subject, fence, .. } = &*held.grant;
+    let mut stored = Vec::new();
+    let adopted = read(driver, &subject.keys, |seen| {
+        let holds_token = matches!(&seen.holder, Holder::Token(token) if *token == subject.token);
+        stored.extend(seen.fence.map(|counter| (holds_token, counter)));
+        is_passed(driver.quorum, *fence, &stored).then_some(())
     });
     adopted.await.is_some()
 }
@@ -184,13 +186,12 @@ async fn transfer(
     kept_until: Moment,
 ) -> bool {
     let keys = &held.grant.subject.keys;
-    let fence = held.grant.fence;
     let (mut delay, longest) = LOOK_DELAY;
     publish(driver, keys, channel, text);
     let mut sent = clock::now();
     loop {
         sleep(delay).await;
-        let is_adopted = is_adopted(driver, keys, fence).await;
+        let is_adopted = is_adopted(driver, held).await;
         let now = clock::now();
         if is_adopted || now >= kept_until {
             return is_adopted && now < kept_until;

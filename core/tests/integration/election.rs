@@ -5,6 +5,8 @@ use crate::{TIMEOUT, wait, wait_until};
 use quorlock::{Client, Dialect, Election, Error, ErrorCode, Lease, OptionValue, Pending};
 use serde_json::json;
 use std::future::pending;
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -93,6 +95,25 @@ fn leader_hands_over_to_the_candidate_that_it_names() {
     assert!(last.fence() > successor.fence());
     assert!(wait(last.release()));
     wait_until("no key is left", || servers.are_empty());
+}
+
+/// Other clients may have won votes while the leader held the lease: on nodes that had lost its key, and got it back.
+#[test]
+fn larger_fences_beside_the_leaders_keys_are_no_successor() {
+    let servers = Servers::start(3);
+    let leader = wait(candidate(&servers, "a").next()).unwrap();
+    let larger = (leader.fence() + 9).to_string();
+    let listeners = servers.urls.iter().enumerate().map(|(node, url)| {
+        servers.command(node, &["SET", "{r}:fence", &larger]);
+        let mut listener = TcpStream::connect(url.strip_prefix("redis://").unwrap()).unwrap();
+        listener.write_all(b"SUBSCRIBE quorlock:candidate:1:r:b\r\n").unwrap();
+        listener
+    });
+    let listeners: Vec<_> = listeners.collect();
+    wait_for_listener(&servers, "b", true);
+    assert!(!wait(leader.hand_over("b", Duration::from_millis(300))).unwrap());
+    wait_until("no key is left", || servers.are_empty());
+    drop(listeners);
 }
 
 #[test]
