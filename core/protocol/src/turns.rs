@@ -66,7 +66,7 @@ pub struct Calls {
     quorum: Quorum,
     turns: Turns,
     arrived: Moment,
-    /// Each notification: node, position of the resource, moment of arrival.
+    /// The newest notification of each node for each resource: node, position of the resource, moment of arrival.
     heard: Vec<(usize, usize, Moment)>,
     /// The moment from which the waiter may reserve a resource again.
     reserves_again: Moment,
@@ -99,7 +99,8 @@ impl Calls {
         delay: RetryDelay,
         random: u32,
     ) -> Moment {
-        self.heard.retain(|(_, _, at)| self.turns.stands(now, *at));
+        let is_other = |call: &(usize, usize, Moment)| (call.0, call.1) != (node, resource);
+        self.heard.retain(|call| is_other(call) && self.turns.stands(now, call.2));
         self.heard.push((node, resource, now));
         if self.is_turn(now) {
             return now;

@@ -35,6 +35,16 @@ fn a_turn_needs_notifications_from_a_majority_for_the_same_resource() {
 }
 
 #[test]
+fn a_node_that_repeats_a_notification_takes_no_more_memory() {
+    let [mut once, mut often] = [calls(3), calls(3)];
+    for _ in 0..100 {
+        often.add(at(1), 0, 0, at(FAR), DELAY, 0);
+    }
+    once.add(at(1), 0, 0, at(FAR), DELAY, 0);
+    assert_eq!(once, often);
+}
+
+#[test]
 fn a_waiter_for_permits_hears_all_nodes_or_waits_a_moment_unless_a_majority_agrees() {
     let soon = |now: u64| at(now).plus(Duration::from_millis(1));
     let mut calls = calls(3);
