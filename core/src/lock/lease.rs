@@ -518,7 +518,12 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.is_released() && !self.held().is_some_and(|held| held.is_dropped()) {
+        let Some(Tracked { held, renewer, id }) = self.tracked.get() else { return };
+        if held.is_dropped() {
+            // The renewer watches the lease until it expires, or no longer has it.
+        } else if held.is_released() {
+            renewer.remove(*id);
+        } else {
             drop(self.end(self.grant.keep.filter(|_| self.keeps_when_dropped)));
         }
     }

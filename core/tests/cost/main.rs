@@ -200,6 +200,22 @@ fn later_locks_cost_no_more_after_a_contended_acquire() {
 
 #[test]
 fn released_leases_leak_no_memory() {
+    check_leak(|_, lock| cycle(lock));
+}
+
+#[test]
+fn detached_leases_leak_no_memory() {
+    check_leak(|client, lock| {
+        let lease = acquire(lock);
+        let mut detaching = lease.detach(Duration::from_secs(60));
+        let text = detaching.block_for(TIMEOUT).expect("in time").expect("valid").into_text();
+        let adopted = client.adopt(&text).acquire().block_for(TIMEOUT).expect("in time");
+        assert!(adopted.expect("detached").release().block_for(TIMEOUT).expect("in time"));
+    });
+}
+
+/// Fails if the memory of the process grows with the number of cycles.
+fn check_leak(cycle: impl Fn(&Client, &Lock) + Sync) {
     const THREADS: usize = 8;
     const CYCLES: usize = 500;
     let _alone = ALONE.lock().unwrap();
@@ -209,7 +225,8 @@ fn released_leases_leak_no_memory() {
         std::thread::scope(|scope| {
             for number in 0..THREADS {
                 let lock = client.lock(format!("r{number}"));
-                scope.spawn(move || (0..CYCLES).for_each(|_| cycle(&lock)));
+                let (cycle, client) = (&cycle, &client);
+                scope.spawn(move || (0..CYCLES).for_each(|_| cycle(client, &lock)));
             }
         });
     };
