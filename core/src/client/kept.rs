@@ -97,9 +97,11 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
 ///
 /// The error is [`ErrorCode::LeaseLost`] if the lease has ended. In that case, this function releases the keys of the
 /// lease that are still on nodes. The error is [`ErrorCode::NoQuorum`] if too few nodes answer to tell whether the
-/// lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
+/// lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes, or if the ttl of the
+/// lease exceeds the restart guard of this client.
 pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let kept = Kept::read(text, setup.endpoints.len(), fingerprint(setup))?;
+    setup.options.check_guard("the ttl of the lease", kept.ttl)?;
     let resources = Resources::from(kept.resources);
     let modes = Modes::with_shared_positions(&resources, &kept.shared);
     let lock = Lock::new(Arc::clone(setup), resources.clone()).modes(modes.clone());
@@ -115,14 +117,13 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let now = clock::now();
     let claim = Claim::resume(Arc::clone(&subject), quorum, sound, kept.fence, term, &stored, now);
     let nodes = quorum.nodes();
-    let needed = quorum.size();
+    let needed = driver.needed();
     let holders = stored.left.len();
     let claim = match claim {
         Ok(claim) => claim,
         Err(Unresumable::Unknown) => {
             let message = format!(
-                "too few nodes answered about the lease of {resources} in time: {holders} of {nodes} did, {needed} \
-                 are needed"
+                "too few nodes answered about the lease of {resources} in time: {holders} of {nodes} did, {needed}"
             );
             let error = Error::new(ErrorCode::NoQuorum, message);
             return Err(error.about(&resources).with_nodes(reports));
@@ -133,7 +134,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
             let release = |node| driver.call(node, request.clone(), now, patience);
             join_all(nodes_left.iter().map(release)).await;
             let message = format!(
-                "the lease of {resources} has ended: {holders} of {nodes} nodes still held it, {needed} are needed"
+                "the lease of {resources} has ended: {holders} of {nodes} nodes still held it, {needed}"
             );
             let error = Error::new(ErrorCode::LeaseLost, message);
             return Err(error.about(&resources).with_nodes(reports));

@@ -194,7 +194,7 @@ impl Options {
 
     /// Fails if this ttl exceeds the restart guard: after a restart, a node's votes could then count before the end of
     /// a lease that the node has forgotten. Errors call the ttl `name`.
-    fn check_guard(&self, name: &str, ttl: Duration) -> Result<()> {
+    pub(crate) fn check_guard(&self, name: &str, ttl: Duration) -> Result<()> {
         let Some(guard) = self.restart_guard.filter(|guard| ttl > *guard) else { return Ok(()) };
         Err(Error::config(format!(
             "{} must not be longer than {}, which is {}, not {}: a node that restarts could \
