@@ -29,8 +29,7 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     let answers: Vec<_> = join_all(pages).await;
     let answered = answers.iter().filter(|answer| answer.is_ok()).count();
     let nodes = driver.quorum.nodes();
-    let needed = driver.quorum.size();
-    if answered < needed {
+    if answered < driver.quorum.size() {
         let report = |(node, answer): (&Arc<Node>, &std::result::Result<_, Answered>)| {
             let answered = answer.as_ref().err().cloned().unwrap_or(Ok(Reply::Yes));
             answer::report(node.address(), Some(&answered))
@@ -41,8 +40,8 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
             false => "",
         };
         let message = format!(
-            "too few nodes could list their keys in time: {answered} of {nodes} did, {needed} are \
-             needed{advice}"
+            "too few nodes could list their keys in time: {answered} of {nodes} did, {}{advice}",
+            driver.needed()
         );
         return Err(Error::new(ErrorCode::NoQuorum, message).with_nodes(reports));
     }
@@ -50,9 +49,7 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     let mut is_cut = false;
     for (keys, is_all) in answers.into_iter().flatten() {
         is_cut |= !is_all;
-        // Skip the lock keys of permits: the lock on a permit is not the lock on a resource.
-        let keys = keys.iter().filter(|key| !is_reserved(key));
-        let names = keys.filter_map(|key| key.strip_prefix(&**key_prefix));
+        let names = keys.iter().filter_map(|key| key.strip_prefix(&**key_prefix));
         resources.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
     }
     is_cut |= resources.len() > limit;
@@ -100,7 +97,8 @@ async fn keys_at(
         match server.call(request, clock::now(), patience).await {
             // SCAN may return a key more than once, so `found` is a set.
             Ok(Reply::Page { cursor: next, keys }) => {
-                found.extend(keys);
+                // Skip the lock keys of permits: the lock on a permit is not the lock on a resource.
+                found.extend(keys.into_iter().filter(|key| !is_reserved(key)));
                 cursor = next;
             }
             other => return Err(other),

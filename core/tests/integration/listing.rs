@@ -28,6 +28,15 @@ async fn held_resources_are_listed_by_prefix() {
     assert_eq!(list("", 10).await.expect("all answer"), (rest, false));
 }
 
+#[tokio::test]
+async fn permits_do_not_count_towards_the_limit() {
+    let client = client("permits:");
+    let permits = client.semaphore("s", 9).permits(9).acquire().await.expect("free");
+    let lease = client.lock("r").acquire().await.expect("free");
+    assert_eq!(client.list("", 1).await.expect("all answer"), (names(["r"]), false));
+    assert!(lease.release().await && permits.release().await);
+}
+
 fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
     names.map(str::to_owned).to_vec()
 }
