@@ -36,7 +36,8 @@ struct Renewers {
     process_is_ending: bool,
 }
 
-/// The largest number of leases in one EXTEND. A server processes such a request in a fraction of a millisecond.
+/// The largest number of resources in one EXTEND, unless a single lease has more: each permit counts as one. A server
+/// processes such a request in a fraction of a millisecond.
 const BATCH: usize = 64;
 
 /// The longest sleep of the task while a lease is held. While the machine is suspended, the timer stands still, but
@@ -248,10 +249,11 @@ impl Renewer {
     /// Renews these leases in batches, with a pause between two batches.
     fn renew(self: &Arc<Self>, mut leases: Vec<DueLease>) {
         leases.sort_by_cached_key(|due| self.batch_key(due));
-        let batches = leases.chunk_by(|one, next| self.batch_key(one) == self.batch_key(next));
-        let batches = batches.flat_map(|leases| leases.chunks(BATCH));
+        let size = |(_, lease): &DueLease| lease.subject().keys.len();
+        let agree = |one: &_, next: &_| self.batch_key(one) == self.batch_key(next);
+        let batches = batches(&leases, size, agree);
         let ttl = leases.iter().map(|(_, lease)| lease.grant.term.ttl).min().unwrap_or_default();
-        let pause = Upkeep::pause(ttl, batches.clone().count().try_into().unwrap_or(u32::MAX));
+        let pause = Upkeep::pause(ttl, batches.len().try_into().unwrap_or(u32::MAX));
         for (number, batch) in (0..).zip(batches) {
             let renewal = renew_batch(Arc::downgrade(self), pause * number, batch.to_vec());
             // `close` need not wait for the renewal, so the driver does not track this task: on each connection,
@@ -312,6 +314,25 @@ impl Renewer {
         schedule.set_wake(id, Some(moment));
         self.wake_for(&schedule, moment);
     }
+}
+
+/// Divides items into batches of consecutive items that `agree`. A batch has at most [`BATCH`] resources, or a single item.
+/// `size` returns the number of an item's resources.
+fn batches<T>(
+    items: &[T],
+    size: impl Fn(&T) -> usize,
+    agree: impl Fn(&T, &T) -> bool,
+) -> Vec<&[T]> {
+    let mut resources = items.first().map_or(0, &size);
+    let batches = items.chunk_by(|one, next| {
+        resources += size(next);
+        let fits = resources <= BATCH && agree(one, next);
+        if !fits {
+            resources = size(next);
+        }
+        fits
+    });
+    batches.collect()
 }
 
 impl Drop for Renewer {
@@ -433,4 +454,17 @@ pub(crate) fn leases(matches: impl Fn(&HeldLease) -> bool) -> Vec<Arc<HeldLease>
     };
     let leases = renewers.iter().flat_map(|renewer| renewer.leases());
     leases.filter(|lease| matches(lease)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::batches;
+
+    #[test]
+    fn a_batch_has_few_resources_or_one_lease() {
+        let sizes = [64, 1, 62, 1, 1, 1_024, 2, 40];
+        let divided = batches(&sizes, |size| *size, |_, _| true);
+        assert_eq!(divided, [&[64][..], &[1, 62, 1], &[1], &[1_024], &[2, 40]]);
+        assert_eq!(batches(&[1, 1, 2], |_| 1, |one, next| one == next), [&[1, 1][..], &[2]]);
+    }
 }
