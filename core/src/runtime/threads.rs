@@ -11,17 +11,22 @@ use tokio::sync::oneshot;
 /// Work that takes longer than this may never end. So the next caller starts the work again instead of waiting for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The largest number of threads that do the same work. If all of them hang, callers wait for the last one.
+const MOST_THREADS: usize = 4;
+
 /// A future for the result of work that several callers wait for; its output is `None` if the work panicked.
 pub(crate) type Common<T> = Shared<BoxFuture<'static, Option<T>>>;
 
-/// Work that may hang, and that runs at most once at a time. Callers that arrive while the work is in progress wait for
-/// the same result instead of starting the work again. So even work that hangs occupies few threads, however many
-/// callers there are.
-pub(crate) struct OneAtATime<T: Clone>(Option<(Instant, Common<T>)>);
+/// Work that may hang. Callers that arrive while the work is in progress wait for the same result instead of starting
+/// the work again. So even work that hangs occupies few threads, however many callers there are.
+pub(crate) struct OneAtATime<T: Clone> {
+    /// When each thread has begun, and its result; the newest last. Contains at most [`MOST_THREADS`].
+    running: Vec<(Instant, Common<T>)>,
+}
 
 impl<T: Clone> Default for OneAtATime<T> {
     fn default() -> Self {
-        Self(None)
+        Self { running: Vec::new() }
     }
 }
 
@@ -33,21 +38,25 @@ impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<Common<T>> {
-        if let Some((began, result)) = &self.0
-            && began.elapsed() < PATIENCE
-            && !self.has_ended()
+        self.running.retain(|(_, result)| !has_ended(result));
+        if let Some((began, result)) = self.running.last()
+            && (began.elapsed() < PATIENCE || self.running.len() == MOST_THREADS)
         {
             return Ok(result.clone());
         }
         let result = on_thread(name, work)?.boxed().shared();
-        self.0 = Some((Instant::now(), result.clone()));
+        self.running.push((Instant::now(), result.clone()));
         Ok(result)
     }
 
-    /// Whether no work is in progress: none was started, or the last work has ended.
+    /// Whether no work is in progress: none was started, or all work has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.0.as_ref().is_none_or(|(_, result)| result.clone().now_or_never().is_some())
+        self.running.iter().all(|(_, result)| has_ended(result))
     }
+}
+
+fn has_ended<T: Clone>(result: &Common<T>) -> bool {
+    result.clone().now_or_never().is_some()
 }
 
 /// Runs `work` on a new thread. The returned future completes with the result of `work`, or with `None` if `work`
@@ -65,4 +74,25 @@ pub(crate) fn on_thread<T: Send + 'static>(
     let started = thread::Builder::new().name(name.to_owned()).spawn(run);
     started?;
     Ok(async { receiver.await.ok() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_THREADS, OneAtATime, PATIENCE};
+    use futures_util::future::{FutureExt, pending};
+    use std::time::Instant;
+
+    #[test]
+    fn work_that_hangs_occupies_few_threads() {
+        let long_ago = Instant::now().checked_sub(PATIENCE).expect("the machine runs for longer");
+        let hanging = || (long_ago, pending::<Option<u8>>().boxed().shared());
+        let mut work = OneAtATime { running: (1..MOST_THREADS).map(|_| hanging()).collect() };
+        let result = work.run("quorlock-test", || 7).expect("a thread");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        assert_eq!(runtime.block_on(result), Some(7));
+
+        work.running = (0..MOST_THREADS).map(|_| hanging()).collect();
+        let result = work.run("quorlock-test", || 7).expect("no thread is needed");
+        assert!(result.now_or_never().is_none() && !work.has_ended());
+    }
 }
