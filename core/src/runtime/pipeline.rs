@@ -60,6 +60,9 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
 
     /// Makes the runtime call [`go_on`] when the socket accepts more bytes.
     fn go_on_later(self: &Arc<Self>);
+
+    /// Called when many bytes have waited to be written, and now only few wait: see [`PipelineState::has_many_bytes`].
+    fn made_room(&self);
 }
 
 /// A callback that is called when the connection breaks.
@@ -91,6 +94,9 @@ pub(crate) struct PipelineState<C: Pipelined> {
 }
 
 type StateGuard<'a, C> = MutexGuard<'a, PipelineState<C>>;
+
+/// While this many bytes wait to be written, no caller adds another request.
+const MANY_BYTES: usize = 1024 * 1024;
 
 /// If this many requests wait on one connection, they are written even if their thread is corked. The server can then
 /// process them while the thread queues further requests.
@@ -142,6 +148,12 @@ impl<C: Pipelined> Pipeline<C> {
 }
 
 impl<C: Pipelined> PipelineState<C> {
+    /// Whether so many bytes wait to be written that the server does not read them fast enough. Whoever removes bytes
+    /// must then tell those who wait for room.
+    pub(crate) fn has_many_bytes(&self) -> bool {
+        self.bytes.len() >= MANY_BYTES
+    }
+
     pub(crate) fn pack(&mut self) {
         if !self.unpacked.is_empty() {
             C::pack(self);
@@ -261,11 +273,13 @@ pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
 /// writer. Returns `false` if the socket did not accept all bytes.
 fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> bool {
     let mut bytes = Vec::new();
-    loop {
+    let mut had_many_bytes = false;
+    let is_done = loop {
         out.pack();
         if out.bytes.is_empty() {
-            break;
+            break true;
         }
+        had_many_bytes |= out.has_many_bytes();
         std::mem::swap(&mut bytes, &mut out.bytes);
         drop(out);
         let written = connection.try_write(&bytes);
@@ -274,7 +288,7 @@ fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> boo
             Ok(written) => drop(bytes.drain(..written)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 out.bytes.splice(..0, bytes);
-                return false;
+                break false;
             }
             // Drop the bytes. The task that reads from the socket notices that the connection is broken.
             Err(_) => {
@@ -285,7 +299,10 @@ fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> boo
         // Bytes that other threads have queued meanwhile go behind the bytes that are left.
         bytes.append(&mut out.bytes);
         std::mem::swap(&mut bytes, &mut out.bytes);
+    };
+    out.is_writing = !is_done;
+    if had_many_bytes && !out.has_many_bytes() {
+        connection.made_room();
     }
-    out.is_writing = false;
-    true
+    is_done
 }

@@ -34,7 +34,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
 /// The maximum number of requests in flight. Callers keep further requests, in order, until there is room for them or
-/// their deadlines have passed.
+/// their deadlines have passed. They also do so while many bytes wait to be written: see `runtime/pipeline.rs`.
 const MAX_IN_FLIGHT: usize = 4096;
 
 /// The beginning of the message if the server refused the whole connection: it sent an error that answers no request.
@@ -253,6 +253,10 @@ impl<R: Receive> Pipelined for Shared<R> {
                 connection.abandon();
             }
         });
+    }
+
+    fn made_room(&self) {
+        self.room.notify_waiters();
     }
 }
 
@@ -514,6 +518,9 @@ impl<R: Receive> Shared<R> {
             let bytes = {
                 let mut out = self.out();
                 out.pack();
+                if out.has_many_bytes() {
+                    self.made_room();
+                }
                 std::mem::take(&mut out.bytes)
             };
             let written = match socket.write_all(&bytes).await {
@@ -664,7 +671,7 @@ impl<R: Receive> Shared<R> {
 }
 
 fn is_full<R: Receive>(out: &PipelineState<Shared<R>>) -> bool {
-    !out.is_closed && out.in_flight >= MAX_IN_FLIGHT
+    !out.is_closed && (out.in_flight >= MAX_IN_FLIGHT || out.has_many_bytes())
 }
 
 fn broken(error: io::Error) -> RedisError {

@@ -1,9 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::{Connection, Nobody};
+use super::{BatchOf, Connection, Nobody, Packed, RawReply, Receive};
 use crate::config::server::{Login, Server, ServerAddress};
+use crate::wire::limits;
+use std::convert::Infallible;
+use std::pin::pin;
 use std::time::Duration;
-use tokio::io::Interest;
+use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixListener;
 use tokio::time::{sleep, timeout};
 
@@ -37,5 +40,48 @@ fn a_dropped_connection_is_closed_although_the_server_does_not_read() {
             }
         };
         timeout(PATIENCE, closed).await.unwrap();
+    });
+}
+
+/// A recipient that ignores its answer.
+struct Anybody;
+
+impl Receive for Anybody {
+    type Request = Infallible;
+
+    fn receive(self, _: RawReply) {}
+
+    fn receive_batch(_: BatchOf<Self>, _: RawReply) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
+    fn pack(_: Vec<(Infallible, Self)>) -> Vec<Packed<Self>> {
+        Vec::new()
+    }
+}
+
+/// Requests that nobody needs any more also take memory until they are written.
+#[test]
+fn requests_wait_while_many_bytes_are_not_written() {
+    let path = std::env::temp_dir().join(format!("quorlock-{}-full", std::process::id()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = UnixListener::bind(&path).unwrap();
+        let place = ServerAddress::Unix(path.clone());
+        let server = Server { place, login: Login::default(), tls: None, is_discovered: false };
+        let connection = Connection::connect(&server).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        std::fs::remove_file(path).unwrap();
+        let mut sent = 0;
+        while connection.send(&[b' '; MANY / 64], limits::USUAL, Anybody).is_ok() {
+            sent += MANY / 64;
+            assert!(sent < MANY, "its memory grows without a limit");
+        }
+        let mut room = pin!(connection.room());
+        assert!(timeout(Duration::from_millis(50), room.as_mut()).await.is_err());
+        let mut bytes = vec![0; sent];
+        timeout(PATIENCE, peer.read_exact(&mut bytes)).await.unwrap().unwrap();
+        timeout(PATIENCE, room).await.unwrap();
+        assert!(connection.send(b" ", limits::USUAL, Anybody).is_ok());
     });
 }
