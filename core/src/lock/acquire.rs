@@ -186,6 +186,7 @@ impl Acquire {
                 Ok(Outcome::Lost(loss)) => loss,
                 Err(end) => return self.abandon(caller, round, end).await,
             };
+            self.trace.lose_round(loss);
             if (loss == Loss::NoQuorum || round.could_win_again())
                 && let Err(end) = self.collect_votes_in_outage(&mut caller, &mut round).await
             {
@@ -200,7 +201,9 @@ impl Acquire {
                 self.end(caller, NoLease::Failed(error));
                 return round.finish().await;
             }
-            if self.may_repeat(&round, loss) || self.may_try_other_permits(&round, loss) {
+            if self.waiting.repeats(round.could_win_again())
+                || self.may_try_other_permits(&round, loss)
+            {
                 driver.detach(async move { round.finish().await });
                 // Lets the tasks that undo this round run first, so that each connection sends the UNDO before the next
                 // ACQUIRE. Otherwise, a node could still hold the token of this round, and refuse the next ACQUIRE.

@@ -81,8 +81,9 @@ impl Acquire {
         }
         let Some(owner) = self.owner else { return };
         // One check is enough: while the owner waits here, it acquires no other lease.
-        if let Some(held) = self.renewer.find(&self.keys, |held| held.is_shared_in_block_of(owner))
-        {
+        let keys = &self.keys;
+        let own = self.renewer.find(keys, |held| held.is_shared_in_block_of(owner, keys));
+        if let Some(held) = own {
             self.mistake = Some(Error::config(format!(
                 "this is in a block that holds {} in shared mode, so the wait would only end with that block: use \
                  try_upgrade (in Node.js tryUpgrade), or acquire after the block",
@@ -116,26 +117,11 @@ impl Acquire {
         }
     }
 
-    /// Decides whether the next round begins at once, because connections were closed. If so, reports the lost round.
-    pub(super) fn may_repeat(&mut self, round: &RunningRound, loss: Loss) -> bool {
-        let repeats = self.waiting.repeats(round.could_win_again());
-        if repeats {
-            self.trace.lose_round(loss);
-        }
-        repeats
-    }
-
-    /// Decides whether the next round begins at once, for permits that nodes report as free. If so, reports the lost
-    /// round.
+    /// Decides whether the next round begins at once, for permits that nodes report as free.
     pub(super) fn may_try_other_permits(&mut self, round: &RunningRound, loss: Loss) -> bool {
         let Some(permits) = &mut self.permits else { return false };
         let waits = self.place.is_some();
-        let may_try =
-            loss != Loss::NoQuorum && permits.learn(&round.answers, self.driver.quorum, waits);
-        if may_try {
-            self.trace.lose_round(loss);
-        }
-        may_try
+        loss != Loss::NoQuorum && permits.learn(&round.answers, self.driver.quorum, waits)
     }
 
     /// Returns the waiter's entry for the nodes' queues; `None` if the waiter cannot queue yet. For permits, the
@@ -147,7 +133,7 @@ impl Acquire {
         Some(QueueEntry { waiter, ..entry })
     }
 
-    /// Records a lost round, shares its result with the local queue, and returns what to do next.
+    /// Shares the result of a lost round with the local queue, and returns what to do next.
     pub(super) fn after_loss(&mut self, round: &RunningRound, loss: Loss) -> Next {
         // A node that refused the ACQUIRE has added the waiter to its queue, because the ACQUIRE carried the queue
         // ticket. If the request to a node failed, the waiter might be missing from that node's queue, so the waiter
@@ -159,7 +145,6 @@ impl Acquire {
         });
         // Take the smallest rank: a node that reports a larger rank may still list waiters that have left.
         self.waiting.stands_behind(round.refusals().filter_map(|(_, refusal)| refusal.rank).min());
-        self.trace.lose_round(loss);
         let mut next = self.waiting.after(clock::now(), round.sent, loss, random::random());
         if let Next::TryAt(moment) = &mut next {
             for (node, refusal) in round.refusals() {

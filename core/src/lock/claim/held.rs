@@ -377,11 +377,13 @@ impl HeldLease {
         }
     }
 
-    /// Whether the lease is shared, and belongs to a code block of this owner, such as a `with` statement. The lease is
-    /// released when that block ends.
-    pub(crate) fn is_shared_in_block_of(&self, owner: Owner) -> bool {
+    /// Whether the lease belongs to a code block of this owner, such as a `with` statement, and excludes the owner from
+    /// one of these keys that the lease shares. The lease is released when that block ends.
+    pub(crate) fn is_shared_in_block_of(&self, owner: Owner, keys: &[Keys]) -> bool {
         let state = self.state();
-        state.block.as_deref() == Some(&owner) && state.claim.subject().is_shared()
+        let excludes = |own: &Keys| keys.iter().any(|wanted| own.excludes(wanted));
+        let mut own = state.claim.subject().keys.iter();
+        state.block.as_deref() == Some(&owner) && own.any(|own| own.is_shared() && excludes(own))
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
