@@ -5,18 +5,12 @@
 
 // Not the global, which a test framework may replace with a fake one.
 const { setImmediate } = require('node:timers')
-const { ConfigError, unwrap } = require('./errors.js')
+const { unwrap } = require('./errors.js')
 const { Client } = require('./index.js')
 const native = require('#native')
 
 /** Resolves once the event loop has delivered what has happened so far: results, and signals of lost leases. */
 const delivered = () => new Promise((resolve) => setImmediate(resolve))
-
-/** Returns the time in ms. Throws ConfigError for anything else. */
-function timeOf(given) {
-  if (typeof given === 'number' && given >= 0 && Number.isFinite(given)) return given
-  throw new ConfigError('the time must be a number of milliseconds, 0 or more')
-}
 
 /** The faults of one node, or of all. */
 class Faults {
@@ -62,7 +56,6 @@ class Nodes extends Faults {
   #held = []
 
   constructor(count = 3) {
-    if (!Number.isInteger(count) || count < 0) throw new ConfigError('the number of nodes must be 1 to 32')
     const nodes = unwrap(native.testNodes(count))
     super((fault) => nodes.apply(null, fault))
     this.#native = nodes
@@ -96,12 +89,12 @@ class Nodes extends Faults {
   }
 
   async advance(time) {
-    unwrap(this.#native.advance(timeOf(time)))
+    unwrap(this.#native.advance(time))
     await delivered()
   }
 
   async suspend(time) {
-    unwrap(this.#native.suspend(timeOf(time)))
+    unwrap(this.#native.suspend(time))
     await delivered()
   }
 

@@ -3,12 +3,11 @@
 //! Its functions block until the fault or the clock has had its effect, which takes microseconds for each
 //! timer of quorlock on the way. It must not hold state of its own.
 
-use crate::convert::{Failure, settle};
-use napi::bindgen_prelude::Either;
+use crate::convert::{Failure, item, settle};
+use napi::bindgen_prelude::{Either, Unknown};
 use napi::{Error, Result, Status};
 use napi_derive::napi;
-use quorlock::Fault;
-use std::time::Duration;
+use quorlock::{Dialect, Fault};
 
 /// In-memory nodes that tests can make fail.
 #[napi]
@@ -30,16 +29,18 @@ impl TestNodes {
         Ok(())
     }
 
-    /// Lets time pass. Returns a failure if the clock cannot be moved.
+    /// Lets time pass. Returns a failure if the time is not valid, or the clock cannot be moved.
     #[napi(catch_unwind)]
-    pub fn advance(&self, milliseconds: f64) -> Result<Option<Failure>> {
-        Ok(self.0.advance(duration(milliseconds)?).block().err().map(Failure::from))
+    pub fn advance(&self, time: Unknown<'_>) -> Result<Option<Failure>> {
+        let advanced = self.0.advance_by(Dialect::JavaScript, &item(time)?);
+        Ok(advanced.block().err().map(Failure::from))
     }
 
-    /// Moves the clock in one jump. Returns a failure if the clock cannot be moved.
+    /// Moves the clock in one jump. Returns a failure if the time is not valid, or the clock cannot be moved.
     #[napi(catch_unwind)]
-    pub fn suspend(&self, milliseconds: f64) -> Result<Option<Failure>> {
-        Ok(self.0.suspend(duration(milliseconds)?).block().err().map(Failure::from))
+    pub fn suspend(&self, time: Unknown<'_>) -> Result<Option<Failure>> {
+        let suspended = self.0.suspend_by(Dialect::JavaScript, &item(time)?);
+        Ok(suspended.block().err().map(Failure::from))
     }
 
     /// Makes waiting take no time. Returns a failure if the clock cannot be moved.
@@ -63,8 +64,8 @@ impl TestNodes {
 
 /// Creates nodes. Returns a failure if the number is out of range.
 #[napi(catch_unwind)]
-pub fn test_nodes(count: u32) -> Either<TestNodes, Failure> {
-    settle(quorlock::TestNodes::new(count as usize).map(TestNodes))
+pub fn test_nodes(count: Unknown<'_>) -> Result<Either<TestNodes, Failure>> {
+    Ok(settle(quorlock::TestNodes::counted(Dialect::JavaScript, &item(count)?).map(TestNodes)))
 }
 
 /// Makes waiting take no time, until it is stopped or finalized.
@@ -77,9 +78,4 @@ impl FastForward {
     pub fn stop(&mut self) {
         self.0 = None;
     }
-}
-
-fn duration(milliseconds: f64) -> Result<Duration> {
-    let duration = Duration::try_from_secs_f64(milliseconds / 1e3);
-    duration.map_err(|error| Error::new(Status::InvalidArg, error.to_string()))
 }

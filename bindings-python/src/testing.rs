@@ -1,13 +1,12 @@
 //! The native part of `quorlock.testing.Nodes`. It must not hold state of its own.
 
 use crate::completion::Pending;
-use crate::convert::error;
+use crate::convert::{error, value};
 use crate::exit;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use quorlock::Fault;
+use quorlock::{Dialect, Fault};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 /// In-memory nodes that tests can make fail.
 #[pyclass(frozen, module = "quorlock._quorlock")]
@@ -16,9 +15,11 @@ pub(crate) struct TestNodes(quorlock::TestNodes);
 #[pymethods]
 impl TestNodes {
     #[new]
-    fn new(py: Python<'_>, count: usize) -> PyResult<Self> {
+    fn new(count: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = count.py();
         let _entered = exit::enter(py);
-        quorlock::TestNodes::new(count).map(Self).map_err(|e| error(py, &e))
+        let nodes = quorlock::TestNodes::counted(Dialect::Python, &value(count));
+        nodes.map(Self).map_err(|e| error(py, &e))
     }
 
     #[getter]
@@ -33,12 +34,14 @@ impl TestNodes {
         Ok(Pending::of(self.0.apply(node, fault)))
     }
 
-    fn advance(&self, seconds: f64) -> PyResult<Pending> {
-        Ok(Pending::of(self.0.advance(duration(seconds)?)))
+    fn advance(&self, time: &Bound<'_, PyAny>) -> Pending {
+        let _entered = exit::enter(time.py());
+        Pending::of(self.0.advance_by(Dialect::Python, &value(time)))
     }
 
-    fn suspend(&self, seconds: f64) -> PyResult<Pending> {
-        Ok(Pending::of(self.0.suspend(duration(seconds)?)))
+    fn suspend(&self, time: &Bound<'_, PyAny>) -> Pending {
+        let _entered = exit::enter(time.py());
+        Pending::of(self.0.suspend_by(Dialect::Python, &value(time)))
     }
 
     fn fast_forward(&self, py: Python<'_>) -> PyResult<FastForward> {
@@ -54,10 +57,6 @@ impl TestNodes {
     fn verify_leases(&self) -> Pending {
         Pending::of(self.0.verify_leases())
     }
-}
-
-fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Makes waiting take no time, until it is stopped or dropped.

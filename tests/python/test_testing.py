@@ -167,8 +167,9 @@ def test_names_are_those_of_one_test(nodes: Nodes) -> None:
         nodes.hold("r")
         assert [node.url for node in others] == others.urls
         assert len(others) == 2
-    with pytest.raises(ConfigError):
-        Nodes(0)
+    for count in (0, 33, -1, 10**30, 1.5, "3", None):
+        with pytest.raises(ConfigError, match="the number of nodes must be 1 to 32, not|33 nodes"):
+            Nodes(count)  # type: ignore[arg-type]
 
 
 def test_close_ends_faults_and_clients() -> None:
@@ -183,11 +184,11 @@ def test_close_ends_faults_and_clients() -> None:
 
 
 def test_a_wrong_time_is_refused(nodes: Nodes) -> None:
-    for wrong in (-1, float("inf"), float("nan")):
+    for wrong in (-1, timedelta(seconds=-1), 1e300, float("inf"), float("nan"), "5", None):
         with pytest.raises(ConfigError, match="the time must be"):
-            nodes.advance(wrong)
-    with pytest.raises(TypeError):
-        nodes.advance("5")  # type: ignore[arg-type]
+            nodes.advance(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="the time must be"):
+            nodes.suspend(wrong)  # type: ignore[arg-type]
 
 
 def test_moving_the_clock_of_real_nodes_is_a_config_error(nodes: Nodes) -> None:

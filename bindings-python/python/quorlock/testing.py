@@ -11,12 +11,10 @@ In pytest, the fixture `quorlock_nodes` is `Nodes(3)`.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from types import TracebackType
 from typing import Self, Unpack
 
 from ._client import Client
-from ._errors import ConfigError
 from ._lease import Lease
 from ._options import ClientOptions, Duration, LockOptions
 from ._quorlock import TestNodes
@@ -93,7 +91,7 @@ class Nodes(_Faults):
     def __init__(self, count: int = 3) -> None:
         """Creates 1 to 32 nodes. Raises ConfigError for any other number."""
         super().__init__(TestNodes(count), None)
-        self._nodes = [Node(self._native, position) for position in range(count)]
+        self._nodes = [Node(self._native, position) for position in range(len(self.urls))]
         self._clients: list[Client] = []
         self._other: Client | None = None
         # A lease that is not referenced any more is not renewed.
@@ -138,12 +136,12 @@ class Nodes(_Faults):
         Everything that quorlock does in that time happens: leases are renewed, waits and requests
         time out, and leases that cannot be renewed are lost.
         """
-        self._native.advance(_seconds(time)).wait()
+        self._native.advance(time).wait()
 
     def suspend(self, time: Duration) -> None:
         """Moves the clock ahead in one jump, as if this process, but not the nodes, had been
         suspended. A lease that ends within the jump is lost, because it was not renewed in time."""
-        self._native.suspend(_seconds(time)).wait()
+        self._native.suspend(time).wait()
 
     @contextmanager
     def fast_forward(self) -> Iterator[None]:
@@ -188,10 +186,3 @@ class Nodes(_Faults):
 
     def __repr__(self) -> str:
         return f"<quorlock.testing.Nodes {', '.join(self.urls)}>"
-
-
-def _seconds(time: Duration) -> float:
-    seconds = time.total_seconds() if isinstance(time, timedelta) else time
-    if not 0 <= seconds < float("inf"):
-        raise ConfigError(f"the time must be a duration of 0 or more, not {time!r}")
-    return seconds

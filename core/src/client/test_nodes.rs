@@ -4,6 +4,7 @@
 //! This module applies the faults and moves the clock; `memory/node.rs` implements the faults, and `runtime/timer.rs`
 //! the timers that follow the clock. Language bindings call this module.
 
+use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
 use crate::lock::claim::extend::ExtensionBatch;
 use crate::lock::renewer::{leases, move_clock};
@@ -66,6 +67,20 @@ impl TestNodes {
         Ok(Self { names, nodes })
     }
 
+    /// Like [`TestNodes::new`], but takes the number as `dialect` writes it. For language bindings.
+    #[doc(hidden)]
+    pub fn counted(dialect: Dialect, count: &OptionValue) -> Result<Self> {
+        match count {
+            OptionValue::Number(count) if (1..=MAX_NODES).any(|n| n as f64 == *count) => {
+                Self::new(*count as usize)
+            }
+            other => Err(Error::config(format!(
+                "the number of nodes must be 1 to {MAX_NODES}, not {}",
+                other.shown(dialect)
+            ))),
+        }
+    }
+
     /// The nodes' URLs, for [`ClientBuilder::nodes`](crate::ClientBuilder::nodes).
     pub fn urls(&self) -> Vec<String> {
         self.names.iter().map(|name| format!("memory://{name}")).collect()
@@ -109,6 +124,15 @@ impl TestNodes {
         })
     }
 
+    /// Like [`TestNodes::advance`], but takes the time as `dialect` writes it. For language bindings.
+    #[doc(hidden)]
+    pub fn advance_by(&self, dialect: Dialect, time: &OptionValue) -> Pending<Result<()>> {
+        match checked_time(dialect, time) {
+            Ok(time) => self.advance(time),
+            Err(mistake) => Pending::ready(Err(mistake)),
+        }
+    }
+
     /// Moves the clock ahead by `time` in one jump, as if this process had been suspended while the nodes kept running.
     /// A lease that ends within the jump is lost, because the process could not renew the lease in time.
     ///
@@ -121,6 +145,15 @@ impl TestNodes {
             settle().await;
             Ok(())
         })
+    }
+
+    /// Like [`TestNodes::suspend`], but takes the time as `dialect` writes it. For language bindings.
+    #[doc(hidden)]
+    pub fn suspend_by(&self, dialect: Dialect, time: &OptionValue) -> Pending<Result<()>> {
+        match checked_time(dialect, time) {
+            Ok(time) => self.suspend(time),
+            Err(mistake) => Pending::ready(Err(mistake)),
+        }
     }
 
     /// Moves the clock ahead to the next timer whenever a caller waits for an operation, such as an acquire. The
@@ -196,6 +229,20 @@ impl Drop for TestNodes {
 #[must_use = "dropping it stops it"]
 pub struct FastForward {
     _stop: DropGuard,
+}
+
+fn checked_time(dialect: Dialect, time: &OptionValue) -> Result<Duration> {
+    let given = match time {
+        OptionValue::Number(number) => {
+            Duration::try_from_secs_f64(number * dialect.unit() / 1e9).ok()
+        }
+        _ => None,
+    };
+    given.ok_or_else(|| {
+        let form = dialect.duration_form();
+        let shown = time.shown(dialect);
+        Error::config(format!("the time must be a duration of 0 or more{form}, not {shown}"))
+    })
 }
 
 /// Runs `work` on the runtime. A caller that waits for the result does not count as waiting for an operation, so
