@@ -98,7 +98,7 @@ impl Pending {
         let Some(hub) = hub(py)? else { return self.take()?.wait(py, timeout) };
         let operation = Py::new(py, self)?;
         let seconds = timeout.map(|timeout| timeout.as_secs_f64());
-        let completing = exit::switch(|| hub.call_method1("wait", (operation, seconds)))?;
+        let completing = exit::switch(py, || hub.call_method1("wait", (operation, seconds)))?;
         // Take the result in native code: in Python code a signal handler could raise first, and the result
         // would be lost.
         let completing = completing.extract::<Option<Py<Completing>>>()?;

@@ -3,9 +3,9 @@
 //! It must not validate values: the core decides which ones it accepts, with the same errors in all
 //! languages. Every other module of this crate calls it.
 
-use crate::imports::{ERRORS, WARN};
+use crate::imports::{ERRORS, MAPPING, WARN};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyRuntimeWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use quorlock::{
@@ -39,7 +39,7 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
             Err(_) => OptionValue::NotUnicode,
         };
     }
-    if let Ok(dict) = given.cast::<PyDict>() {
+    if let Some(dict) = dict(given) {
         let names: Option<_> =
             dict.iter().map(|(name, given)| text(&name).zip(Some(item(&given)))).collect();
         return names.map_or_else(|| OptionValue::Other(NOT_NAMES.to_owned()), OptionValue::Map);
@@ -48,6 +48,17 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
         Some(items) => OptionValue::List(items.iter().map(item).collect()),
         None => OptionValue::Other(kind(given)),
     }
+}
+
+/// Returns a dict, or another mapping as a dict.
+fn dict<'py>(given: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    if let Ok(dict) = given.cast::<PyDict>() {
+        return Some(dict.clone());
+    }
+    let py = given.py();
+    let is_mapping = MAPPING.get(py).is_ok_and(|class| given.is_instance(class).unwrap_or(false));
+    let copy = PyDict::new(py);
+    (is_mapping && copy.call_method1("update", (given,)).is_ok()).then_some(copy)
 }
 
 /// A dict whose keys are not all strings, as an error message calls it.
@@ -169,7 +180,8 @@ pub(crate) fn warn_about_unit(given: &Bound<'_, PyAny>) -> PyResult<()> {
     }
 }
 
-/// Converts a core error to the exception class of the same name in `quorlock._errors`.
+/// Converts a core error to the exception class of the same name in `quorlock._errors`. Returns what a signal handler
+/// raised meanwhile, such as `KeyboardInterrupt`, instead.
 pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
     let made = || -> PyResult<PyErr> {
         let class = ERRORS.get(py)?.get_item(error.code().class())?;
@@ -182,7 +194,10 @@ pub(crate) fn error(py: Python<'_>, error: &Error) -> PyErr {
         };
         Ok(PyErr::from_value(raised?))
     };
-    made().unwrap_or_else(|_| PyRuntimeError::new_err(error.to_string()))
+    made().unwrap_or_else(|raised| match raised.is_instance_of::<PyException>(py) {
+        true => PyRuntimeError::new_err(error.to_string()),
+        false => raised,
+    })
 }
 
 /// Converts the outcomes at the nodes to a tuple of `quorlock.NodeReport`.

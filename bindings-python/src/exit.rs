@@ -17,6 +17,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use quorlock::PerProcess;
 use std::cell::Cell;
+use std::mem;
 use std::panic;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -113,13 +114,22 @@ impl Outside {
     }
 }
 
+impl Outside {
+    /// Makes the guards count again. Returns false if this thread must be parked.
+    fn rejoin(&mut self) -> bool {
+        let depth = mem::take(&mut self.depth);
+        // The depth is not 0 if another greenlet of this thread holds a guard.
+        let is_admitted = depth == 0 || DEPTH.get() > 0 || self.exit.try_enter();
+        DEPTH.set(DEPTH.get() + depth);
+        is_admitted
+    }
+}
+
 impl Drop for Outside {
     fn drop(&mut self) {
-        // The depth is not 0 if another greenlet of this thread holds a guard.
-        if self.depth > 0 && DEPTH.get() == 0 && !self.exit.try_enter() {
+        if !self.rejoin() {
             park();
         }
-        DEPTH.set(DEPTH.get() + self.depth);
     }
 }
 
@@ -136,10 +146,16 @@ pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -
 /// Calls a Python function that may switch to other greenlets. They run on the same thread while
 /// this one waits, so the guards of this greenlet must not count during the call.
 pub(crate) fn switch<'py>(
+    py: Python<'py>,
     call: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let _outside = Outside::new();
-    call()
+    let mut outside = Outside::new();
+    let result = call();
+    // This thread has the GIL here, and must not keep it while it is parked.
+    if !outside.rejoin() {
+        py.detach(park);
+    }
+    result
 }
 
 /// Registers the release of all leases for the end of the finalization, after all Python code. Does nothing if the

@@ -55,6 +55,7 @@ impl Lease {
 
     #[getter]
     fn fence(&self, py: Python<'_>) -> PyResult<u64> {
+        let _entered = exit::enter(py);
         self.0.only_fence().map_err(|e| error(py, &e))
     }
 
@@ -109,9 +110,15 @@ impl Lease {
 
     /// The reason why the lease was lost; `None` if it was not lost.
     #[getter]
-    fn loss<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBaseException>> {
+    fn loss<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBaseException>>> {
         let _entered = exit::enter(py);
-        self.0.loss().map(|loss| error(py, &loss).into_value(py).into_bound(py))
+        let Some(loss) = self.0.loss() else { return Ok(None) };
+        match error(py, &loss) {
+            loss if loss.is_instance_of::<PyException>(py) => {
+                Ok(Some(loss.into_value(py).into_bound(py)))
+            }
+            raised => Err(raised),
+        }
     }
 
     /// Registers a function that is called when the lease is lost: in the event loop of `inbox`, or
@@ -124,8 +131,8 @@ impl Lease {
     /// Adds a note about the loss of the lease, if it was lost, to the error that its block `raised`.
     fn note_loss(&self, raised: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = raised.py();
-        let Some(loss) = self.0.loss() else { return Ok(()) };
-        let loss = error(py, &loss).into_value(py).into_bound(py).into_any();
+        let _entered = exit::enter(py);
+        let Some(loss) = self.loss(py)? else { return Ok(()) };
         let is_said =
             raised.get_type().is(loss.get_type()) && raised.str()?.as_any().eq(loss.str()?)?;
         if is_said {
@@ -265,6 +272,7 @@ impl LeaseBlock {
     /// Records that the lease is in a block. Raises `RuntimeError` if it is in one already: the end of the inner
     /// block would release the lock, and the outer one would run on without it.
     pub(crate) fn _begin_block(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let _entered = exit::enter(slf.py());
         if !slf.get().is_in_block.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
@@ -280,6 +288,7 @@ impl LeaseBlock {
     }
 
     fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let _entered = exit::enter(slf.py());
         let native = slf.get().native.bind(slf.py()).get();
         native.check(slf.py())?;
         // The end of the block waits for the nodes. A warning there could be an exception that hides the body's.
@@ -322,6 +331,7 @@ impl LeaseBlock {
     /// interpreter exit, when the module that refers to a lease is cleared, the lease is released soon after.
     fn __del__(slf: &Bound<'_, Self>) -> PyResult<()> {
         if slf.get().native.get().0.abandon() && !exit::is_over() {
+            let _entered = exit::enter(slf.py());
             slf.call_method0("_warn_dropped")?;
         }
         Ok(())

@@ -20,6 +20,7 @@ use crate::waiting;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 use quorlock::{Dialect, Mode, Owner};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -176,6 +177,24 @@ impl Acquirable {
     fn _leave(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let _entered = exit::enter(py);
         Ok(self.leave(py, 1)?.scope)
+    }
+
+    /// Lets the garbage collector find an object that only its own blocks refer to, such as by the `ExitStack` in their
+    /// frames, so that their leases are collected, too.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Whoever has locked the list refers to this object.
+        let Ok(open) = self.open.try_lock() else { return Ok(()) };
+        for Block { scope, lease, frame } in &*open {
+            visit.call(scope)?;
+            visit.call(lease)?;
+            visit.call(frame)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        let open = std::mem::take(&mut *self.open());
+        drop(open);
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::imports::{ENTERED, OWNER, SCOPE};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use quorlock::Owner;
 
 /// Returns the scope of a block that holds this `quorlock.Lease`.
@@ -34,9 +34,10 @@ pub(crate) fn owner(py: Python<'_>) -> PyResult<Owner> {
 
 /// Returns the open blocks of this thread or task, innermost last.
 pub(crate) fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
-    let scopes: Vec<Bound<'_, PyAny>> = ENTERED.get(py)?.call_method0("get")?.extract()?;
-    let mut open = Vec::with_capacity(scopes.len() + 1);
-    for scope in scopes {
+    let references: Vec<Bound<'_, PyWeakrefReference>> =
+        ENTERED.get(py)?.call_method0("get")?.extract()?;
+    let mut open = Vec::with_capacity(references.len() + 1);
+    for scope in references.iter().filter_map(PyWeakrefMethods::upgrade) {
         // A block that was left in another context is still in this one.
         if !scope.getattr("is_left")?.is_truthy()? {
             open.push(scope);
@@ -61,7 +62,8 @@ pub(crate) fn leave(scope: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 fn set_entered(py: Python<'_>, scopes: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
-    let scopes = PyTuple::new(py, scopes)?;
+    let references = scopes.iter().map(PyWeakrefReference::new);
+    let scopes = PyTuple::new(py, references.collect::<PyResult<Vec<_>>>()?)?;
     ENTERED.get(py)?.call_method1("set", (scopes,))?;
     Ok(())
 }

@@ -7,7 +7,7 @@
 use crate::exit;
 use crate::imports::{BLAME_BLOCKING, HUB, MODULES, SIGNAL, WARN_OF_BLOCKING};
 use once_cell::race::OnceBox;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quorlock::Pending;
@@ -75,9 +75,14 @@ pub(crate) fn block<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Py
         return work();
     }
     WARN_OF_BLOCKING.get(py)?.call0()?;
-    work().inspect_err(|error| {
-        // Only adds to the message.
-        let _ = BLAME_BLOCKING.get(py).and_then(|blame| blame.call1((error.value(py),)));
+    work().map_err(|error| {
+        let blamed = BLAME_BLOCKING.get(py).and_then(|blame| blame.call1((error.value(py),)));
+        match blamed {
+            // A signal handler has raised it, such as that of Ctrl-C.
+            Err(raised) if !raised.is_instance_of::<PyException>(py) => raised,
+            // It only adds to the message.
+            _ => error,
+        }
     })
 }
 

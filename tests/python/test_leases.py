@@ -305,11 +305,36 @@ def test_a_collected_lease_is_not_released_and_expires_with_a_warning(
     assert dropped()[0].levelname == "WARNING"
 
 
+def test_a_lease_of_a_block_that_nobody_can_leave_is_collected(client: quorlock.Client) -> None:
+    def enter() -> None:
+        contextlib.ExitStack().enter_context(client.lock("r"))
+
+    enter()
+    with pytest.warns(quorlock.LeaseDroppedWarning, match="the lease of 'r' was dropped"):
+        gc.collect()
+    with pytest.raises(RuntimeError, match="no lock is held here"):
+        quorlock.current_lease()
+
+
 def test_the_warning_names_the_line_that_drops_the_lease(client: quorlock.Client) -> None:
     with pytest.warns(quorlock.LeaseDroppedWarning) as caught:
         client.lock("r").acquire()
     assert caught[0].filename == __file__
     assert isinstance(caught[0].source, quorlock.Lease)
+
+
+def test_an_interrupt_while_an_error_is_made_is_raised_instead(
+    client: quorlock.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lease = client.lock("r", ttl=0.05, auto_extend=False).acquire()
+    wait_until(lambda: not lease.valid)
+    monkeypatch.setattr(quorlock.QuorlockError, "__init__", interrupted)
+    for call in (lease.check, lambda: lease._native.loss, lambda: client.lock("")):
+        with pytest.raises(KeyboardInterrupt):
+            call()
 
 
 def test_leases_in_blocks_and_ended_leases_are_collected_without_a_warning(

@@ -312,7 +312,9 @@ def test_a_loss_at_the_end_of_the_body_raises_unless_the_body_raised(
                 assert lease.wait_lost()  # the event loop has not yet run the loss callback
                 # Cancel the `with` body directly, as the loss callback would if the event loop ran
                 # it between two awaits of this task.
-                _scope.entered.get()[-1]._cancel(RuntimeError("lost"))
+                scope = _scope.entered.get()[-1]()
+                assert scope
+                scope._cancel(RuntimeError("lost"))
                 if own:
                     raise own
 

@@ -378,8 +378,8 @@ def current_lease() -> Lease:
     `asyncio.to_thread`, get the same lease until the block ends. The lease may be lost: see
     `Lease.check`. Raises RuntimeError if there is no block.
     """
-    for scope in reversed(entered.get()):
-        if not scope.is_left:
+    for reference in reversed(entered.get()):
+        if (scope := reference()) is not None and not scope.is_left:
             return cast("Lease", scope.lease)
     raise RuntimeError(
         "no lock is held here: current_lease needs a `with` block or a decorated function around it"

@@ -7,6 +7,7 @@ This module owns the list of open blocks of each thread or task. `_lock`, `_leas
 import _thread
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from ._async import library, task
 
@@ -25,7 +26,7 @@ def owner() -> int:
 class Scope:
     """One `with` or `async with` block, from its entry to its exit."""
 
-    __slots__ = ("_body", "is_left", "lease", "owner")
+    __slots__ = ("__weakref__", "_body", "is_left", "lease", "owner")
 
     def __init__(self, lease: "LeaseBlock") -> None:
         self.lease = lease
@@ -75,8 +76,9 @@ class Scope:
             raise loss from cause
 
 
-entered: ContextVar[tuple[Scope, ...]] = ContextVar("quorlock_entered", default=())
+entered: ContextVar[tuple[ref[Scope], ...]] = ContextVar("quorlock_entered", default=())
 """The open blocks of this thread or task, innermost last.
 
 Threads and tasks may share a lock object. This variable tells which of its open blocks is being
-left."""
+left. It does not keep a block alive: a block that nobody can leave any more, such as that of an
+`ExitStack` that was dropped, is garbage, and so is its lease."""
