@@ -402,7 +402,8 @@ export class Lease implements AsyncDisposable {
    *
    * `within` is 10 to 86,400,000, at most `restartGuard`; by default the ttl of the lease. Rejects with
    * {@link LeaseLostError} if the lease has ended, with {@link QuorumError} if too few nodes confirm within
-   * `connectTimeout`; the lease is then unchanged. Rejects with {@link ConfigError} for a lease of several resources.
+   * `connectTimeout`; the lease is then unchanged. Rejects with {@link ConfigError} for a lease of several resources, a
+   * shared lease, and a lease of a semaphore.
    */
   handOver(successor: string, options?: { within?: number | undefined }): Promise<boolean>
   /**
@@ -782,7 +783,10 @@ export interface Metric {
  */
 export interface LogRecord {
   readonly level: 'error' | 'warn' | 'info' | 'debug' | 'trace'
-  /** The source of the event: `quorlock::node`, `quorlock::lease`, `quorlock::acquire` or `quorlock::waiting`. */
+  /**
+   * The source of the event: `quorlock`, `quorlock::node`, `quorlock::lease`, `quorlock::acquire`, `quorlock::waiting` or
+   * `quorlock::election`.
+   */
   readonly target: string
   /** The kind of event, such as `node.down`. */
   readonly name: string
@@ -851,7 +855,7 @@ export class Client implements AsyncDisposable {
    * ended; and with {@link ConfigError} if `work` is not a function, or returns a generator or an RxJS
    * observable, which would run after the lock is released. The error of `work` is never replaced by another one.
    *
-   * If the lease is shared, an acquire that `work` calls or starts rejects with {@link ConfigError} if it would wait for
+   * If the lease was acquired in shared mode, an acquire that `work` calls or starts rejects with {@link ConfigError} if it would wait for
    * this lease, because the wait would only end with `work`.
    */
   using<T>(resources: Resources, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>

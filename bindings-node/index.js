@@ -25,7 +25,8 @@ function asking(credentials) {
       request.give(await credentials(request.address))
     } catch (error) {
       // Only the class: the text may contain a secret.
-      request.fail(error?.constructor?.name || typeof error)
+      const name = error?.constructor?.name
+      request.fail(typeof name === 'string' && name ? name : typeof error)
     }
   }
 }
@@ -124,7 +125,7 @@ class Semaphore {
   }
 
   async #traced(names, options, start, site) {
-    const given = options && optionsNamed(names, options)
+    const given = options === undefined ? undefined : optionsNamed(names, options)
     return traced(this.#client, [this.resource], given, start, site)
   }
 }

@@ -176,7 +176,8 @@ class Lease {
 
   async [Symbol.asyncDispose]() {
     await this.release()
-    unwrap(this.#native.loss())
+    const loss = this.#loss()
+    if (loss) throw loss
   }
 
   [inspect.custom](_, options) {

@@ -2,6 +2,9 @@
 
 'use strict'
 
+// Not the globals, which a test framework may replace with fake ones.
+const { clearTimeout, setTimeout } = require('node:timers')
+
 /** A program may do something else first, and await the lease then. */
 const PATIENCE_MS = 1_000
 

@@ -4,7 +4,7 @@
 //! objects to JavaScript errors. Called by `lib.rs`.
 
 use napi::bindgen_prelude::{Either, FromNapiValue, JsObjectValue, Object, Unknown};
-use napi::{JsString, JsValue, Result, ValueType};
+use napi::{JsString, JsValue, KeyCollectionMode, KeyConversion, KeyFilter, Result, ValueType};
 use napi_derive::napi;
 use quorlock::{Error, OptionValue};
 
@@ -68,13 +68,34 @@ pub(crate) fn given(given: Unknown<'_>) -> Result<Option<Unknown<'_>>> {
 
 /// Returns the names and values of an options object, without those that are `undefined`.
 pub(crate) fn values(options: Object<'_>) -> Result<Vec<(String, OptionValue)>> {
-    let mut values = Vec::new();
-    for name in Object::keys(&options)? {
-        if let Some(given) = given(options.get_named_property(&name)?)? {
-            values.push((name, value(given)?));
+    let properties = properties(&options)?.into_iter();
+    // No option has a name with lone surrogates, so the core refuses it in any case.
+    let option = |(name, given): (Option<String>, _)| {
+        Ok((name.unwrap_or_else(|| char::REPLACEMENT_CHARACTER.into()), value(given)?))
+    };
+    properties.map(option).collect()
+}
+
+/// Returns the names and values of an object's own properties, without those that are `undefined`. A name is `None` if it
+/// has lone surrogates.
+fn properties<'a>(object: &'a Object<'_>) -> Result<Vec<(Option<String>, Unknown<'a>)>> {
+    let names = object.get_all_property_names(
+        KeyCollectionMode::OwnOnly,
+        KeyFilter::Enumerable,
+        KeyConversion::NumbersToStrings,
+    )?;
+    let mut properties = Vec::new();
+    for index in 0..names.get_array_length_unchecked()? {
+        // Names are looked up as values: a C string would end at a zero.
+        let name: Unknown<'_> = names.get_element(index)?;
+        if name.get_type()? == ValueType::Symbol {
+            continue;
+        }
+        if let Some(given) = given(object.get_property(name)?)? {
+            properties.push((text(name)?, given));
         }
     }
-    Ok(values)
+    Ok(properties)
 }
 
 /// Converts a JavaScript value to an option value. The core decides whether it is valid.
@@ -99,12 +120,16 @@ fn plain(given: Unknown<'_>) -> Result<Option<Object<'_>>> {
     Ok(class(&object)?.is_none_or(|class| class == "Object").then_some(object))
 }
 
+/// An object with a name that is not Unicode text, as an error message calls it.
+const NOT_NAMES: &str = "an object with names that have lone surrogates";
+
 /// Converts a plain object. A property that is `undefined` is not set.
 fn map(object: &Object<'_>) -> Result<OptionValue> {
     let mut values = Vec::new();
-    for name in Object::keys(object)? {
-        if let Some(given) = given(object.get_named_property(&name)?)? {
-            values.push((name, item(given)?));
+    for (name, given) in properties(object)? {
+        match name {
+            Some(name) => values.push((name, item(given)?)),
+            None => return Ok(OptionValue::Other(NOT_NAMES.to_owned())),
         }
     }
     Ok(OptionValue::Map(values))

@@ -27,6 +27,19 @@ test('a lease shows its changes of mode', async (t) => {
   await assert.rejects(upgraded.downgrade(), LeaseLostError)
 })
 
+test('the modes of resources with any names count', async (t) => {
+  const { client } = await open(t, 3, { wait: 0 })
+  const names = ['a\0b', '__proto__', 'constructor', '7', 'é']
+  const mode = Object.fromEntries(names.map((name) => [name, 'shared']))
+  const lease = await client.lock([...names, 'r'], { mode })
+  assert.deepEqual(Object.entries(lease.modes), [['7', 'shared'], ...names.filter((name) => name !== '7').map((name) => [name, 'shared']), ['r', 'exclusive']])
+  assert(await lease.release())
+  await assert.rejects(client.lock('a', { mode: { 'a\ud800': 'shared' } }), { name: 'ConfigError', message: /names that have lone surrogates/ })
+  // An inherited property is no option of the caller.
+  const inherited = Object.create({ ttl: 1 })
+  await assert.rejects(client.lock('r', inherited), ConfigError)
+})
+
 /** The error of an acquire that would wait for the block that it is in. */
 const ownBlock = (resource) => (error) =>
   error instanceof ConfigError && error.resources.includes(resource) && /in a block that holds "r" in shared mode.*tryUpgrade/.test(error.message)
