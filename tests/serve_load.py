@@ -5,7 +5,7 @@ tests of `serve`, and as the soak of `make verify`:
 
 The daemon may open few files and use little memory. For all of the time, clients connect and close,
 hold all connections that they get, send half requests, ask for the status, lock names that are as
-long as possible, and close the daemon's connections to nodes. Meanwhile, a victim holds a lease of
+long as possible, ask for and hold as many permits as possible, and close the daemon's connections to nodes. Meanwhile, a victim holds a lease of
 two seconds, and must never lose it.
 
 The exit status is 1 if the lease was lost, or if the daemon used more memory than allowed.
@@ -105,6 +105,25 @@ def lock_long_names(path: Path) -> None:
         time.sleep(0.1)
 
 
+def ask_for_permits(path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(40):
+            with contextlib.suppress(*LOST):
+                name = f"{os.getpid()}-{number}".ljust(8000, "x")
+                stack.enter_context(Connection(path)).send("STATUS", name, "LIMIT", 1)
+        time.sleep(0.2)
+
+
+def hold_permits(path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(100):
+            with contextlib.suppress(*LOST):
+                client = stack.enter_context(Connection(path))
+                name = f"{os.getpid()}-{number}"
+                client.send("LOCK", name, "LIMIT", 1024, "PERMITS", 1024, "TTL", TTL)
+        time.sleep(TTL / 1000)
+
+
 def lock_and_close(path: Path) -> None:
     for number in range(50):
         with contextlib.suppress(*LOST), Connection(path) as client:
@@ -118,6 +137,8 @@ LOADS: dict[str, Callable[[Path], None]] = {
         hold_connections,
         send_half_requests,
         ask_for_the_status,
+        ask_for_permits,
+        hold_permits,
         lock_long_names,
         lock_and_close,
     )

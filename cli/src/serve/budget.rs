@@ -4,20 +4,35 @@
 //! Shares are estimates, which `tests/cli/test_serve_limits.py` checks against the memory of a daemon.
 
 use crate::serve::command::Refusal;
+use quorlock::MAX_PERMITS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a connection takes while it is idle or handles short requests.
 pub(crate) const CONNECTION: usize = 12 * 1024;
 /// What a lease takes, without the names of its resources.
-pub(crate) const LEASE: usize = 8 * 1024;
-/// How many copies there are of the names of a lease, and of a request that is in progress: as words, as keys, and in requests
+const LEASE: usize = 8 * 1024;
+/// What a permit takes, without the name of its resource.
+const PERMIT: usize = 512;
+/// What a key takes while the nodes are asked for it, without the name of its resource.
+const ASKED: usize = 256;
+/// How many copies there are of the names of a lease and of a permit, and of a request that is in progress: as words, as keys, and in requests
 /// to nodes.
 pub(crate) const COPIES: usize = 7;
 
 /// The error of a request for which there is no memory left.
 pub(crate) const USED_UP: &str =
     "ERR the clients of the daemon use all of its memory: see --max-memory";
+
+/// Returns what a lease takes, with so many permits, and with names of this length together.
+pub(crate) fn of_lease(names: usize, permits: usize) -> usize {
+    LEASE + COPIES * names + permits * (PERMIT + COPIES * names)
+}
+
+/// Returns what it takes to ask the nodes for all permits of a resource with a name of this length: each slot has two keys.
+pub(crate) fn of_inspection(name: usize) -> usize {
+    2 * MAX_PERMITS as usize * (ASKED + COPIES * name)
+}
 
 /// The memory for all clients, in bytes.
 pub(crate) struct Budget {

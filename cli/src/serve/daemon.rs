@@ -10,7 +10,7 @@ use crate::serve::budget::{Budget, USED_UP};
 use crate::serve::clients::Clients;
 use crate::serve::files;
 use crate::serve::notes::Notes;
-use crate::serve::session::{Daemon, Phase, Session};
+use crate::serve::session::{Daemon, MOST_INSPECTIONS, Phase, Session};
 use crate::serve::socket::Socket;
 use crate::signals::Signals;
 use quorlock::{Client, OptionValue};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
@@ -74,6 +74,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
         heartbeat_timeout: heartbeat_timeout.filter(|timeout| !timeout.is_zero()),
         host: host(),
         notes: Notes::new(output),
+        inspections: Semaphore::new(MOST_INSPECTIONS),
         phase,
     });
     let name = socket.name.clone();

@@ -6,17 +6,18 @@
 
 use crate::acquiring::names;
 use crate::output::json;
-use crate::serve::budget::{COPIES, LEASE, Share, USED_UP, UsedUp};
+use crate::serve::budget::{self, COPIES, Share, USED_UP, UsedUp};
 use crate::serve::clients::{Clients, Connection, Losses, Peer};
 use crate::serve::command::{self, Command, HEARTBEAT, Id, Options, Refusal};
 use crate::serve::notes::Notes;
 use crate::serve::wire::{self, MAX_REQUEST, Malformed, Replies};
 use quorlock::{Adoption, Client, Dialect, Error, Lease, Lock, OptionValue, Pending, Semaphore};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::sync::{self, watch};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
@@ -30,6 +31,10 @@ const SLOWEST: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_micros(200);
 /// The buffers and requests of this size are part of what a connection takes anyway.
 const SHORT: usize = 2 * CHUNK;
+
+/// How many STATUS may ask the nodes at the same time. Others wait. The answers of the nodes may be long, and their length
+/// is not known before.
+pub(crate) const MOST_INSPECTIONS: usize = 4;
 
 const CLOSING: &str = "CLOSED the daemon is about to end";
 
@@ -46,6 +51,8 @@ pub(crate) struct Daemon {
     /// The name of this host, for holder names.
     pub(crate) host: String,
     pub(crate) notes: Notes,
+    /// A permit for each STATUS that may ask the nodes at the same time: see [`MOST_INSPECTIONS`].
+    pub(crate) inspections: sync::Semaphore,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
@@ -292,7 +299,12 @@ impl Session {
 
     /// Waits for a result, unless the client goes away or, where `may_drain`, the daemon is about to end. Keeps what the
     /// client sends meanwhile.
-    async fn attend<T>(&mut self, mut pending: Pending<T>, may_drain: bool) -> Result<T, Stop> {
+    async fn attend<T>(
+        &mut self,
+        pending: impl Future<Output = T>,
+        may_drain: bool,
+    ) -> Result<T, Stop> {
+        let mut pending = pin!(pending);
         self.flush().await?;
         loop {
             tokio::select! {
@@ -401,7 +413,8 @@ impl Session {
     }
 
     /// Answers a command. `memory` is what it takes meanwhile.
-    async fn answer(&mut self, command: Command, memory: Share) -> Result<(), Stop> {
+    async fn answer(&mut self, command: Command, mut memory: Share) -> Result<(), Stop> {
+        let daemon = Arc::clone(&self.daemon);
         match command {
             Command::Lock { resources, options } => self.lock(resources, options, memory).await?,
             Command::Adopt { text, options } => {
@@ -411,7 +424,8 @@ impl Session {
                 };
                 let adoption = self.complete(options)?.into_iter().fold(adoption, set);
                 let resources = adoption.resources().to_vec();
-                self.acquire(&resources, || adoption.acquire(), memory).await?;
+                let permits = adoption.slots().len();
+                self.acquire(&resources, permits, || adoption.acquire(), memory).await?;
             }
             Command::Unlock(id) => {
                 let is_released = match self.connection.take(id)? {
@@ -448,13 +462,15 @@ impl Session {
                 }
             }
             Command::Status { resource, limit: None } => {
-                let asking = self.daemon.client.status(resource);
+                let _turn = self.attend(daemon.inspections.acquire(), false).await?;
+                let asking = daemon.client.status(resource);
                 let status = self.attend(asking, false).await??;
                 self.replies.bulk(json(&[status]).as_bytes());
             }
             Command::Status { resource, limit: Some(limit) } => {
-                let client = &self.daemon.client;
-                let asking = client.semaphore_as(Dialect::Resp, resource, &limit).status();
+                memory.resize(budget::of_inspection(resource.len()))?;
+                let _turn = self.attend(daemon.inspections.acquire(), false).await?;
+                let asking = daemon.client.semaphore_as(Dialect::Resp, resource, &limit).status();
                 let status = self.attend(asking, false).await??;
                 self.replies.bulk(json(&[status]).as_bytes());
             }
@@ -560,7 +576,7 @@ impl Session {
             let set =
                 |lock: Lock, (name, value): (&str, _)| lock.option(Dialect::Resp, name, &value);
             let lock = options.into_iter().fold(client.lock(&*resources), set);
-            return self.acquire(&resources, || lock.acquire(), memory).await;
+            return self.acquire(&resources, 0, || lock.acquire(), memory).await;
         };
         let [resource] = &*resources else {
             return Err(
@@ -575,13 +591,15 @@ impl Session {
         };
         let semaphore = client.semaphore_as(Dialect::Resp, resource, &limit);
         let semaphore = options.into_iter().fold(semaphore, set);
-        self.acquire(&resources, || semaphore.acquire(), memory).await
+        let permits = semaphore.permits_wanted() as usize;
+        self.acquire(&resources, permits, || semaphore.acquire(), memory).await
     }
 
     /// Acquires a lease for this connection, and replies with its id. `memory` becomes that of the lease.
     async fn acquire(
         &mut self,
         resources: &[String],
+        permits: usize,
         begin: impl FnOnce() -> Pending<quorlock::Result<Lease>>,
         mut memory: Share,
     ) -> Result<(), Stop> {
@@ -596,7 +614,7 @@ impl Session {
             .into());
         }
         let named: usize = resources.iter().map(String::len).sum();
-        memory.resize(LEASE + COPIES * named)?;
+        memory.resize(budget::of_lease(named, permits))?;
         self.connection.set_waiting(Some(names(resources)));
         let acquired = self.attend(begin(), true).await;
         self.connection.set_waiting(None);
@@ -754,6 +772,7 @@ mod tests {
                 heartbeat_timeout: None,
                 host: "host".to_owned(),
                 notes: Notes::new(&output),
+                inspections: sync::Semaphore::new(MOST_INSPECTIONS),
                 phase,
             };
             Self { daemon: Arc::new(daemon), phase: sender }
@@ -981,9 +1000,11 @@ mod tests {
         assert_eq!(echo, format!("$50000\r\n{long}\r\n"));
         assert_eq!(memory_after(&served, idle).await, idle);
         let id = lock(&mut client, "LOCK r").await;
-        assert_eq!(served.daemon.clients.budget.used(), idle + LEASE + COPIES);
+        assert_eq!(served.daemon.clients.budget.used(), idle + budget::of_lease(1, 0));
         ask(&mut client, &format!("UNLOCK {id}")).await;
         assert_eq!(memory_after(&served, idle).await, idle);
+        assert!(ask(&mut client, "LOCK r LIMIT 9 PERMITS 3").await.starts_with("*4\r\n"));
+        assert_eq!(served.daemon.clients.budget.used(), idle + budget::of_lease(1, 3));
         // The end of the connection returns that of leases, of what waits, and of half a request.
         lock(&mut client, "LOCK r").await;
         client.write_all(b"*2\r\n$4\r\nECHO\r\n$50000\r\n").await.expect("an open connection");
