@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -187,6 +188,30 @@ def test_daemons_that_start_together_do_not_take_the_path_of_one_another(
         assert client.status()["pid"] == winner.pid or quorlock.installation == "npm"
     winner.terminate()
     assert [finish(process).returncode for process in started].count(64) == 3
+
+
+def test_a_socket_that_was_never_opened_is_replaced(quorlock: CommandLine, path: Path) -> None:
+    """A daemon was killed while it set the permissions of its socket."""
+    with socket.socket(socket.AF_UNIX) as unfinished:
+        unfinished.bind(str(path))
+        unfinished.listen()
+        path.chmod(0)
+        with Daemon(quorlock, path) as daemon, daemon.connect() as client:
+            assert client.ask("PING") == "PONG"
+
+
+def test_a_daemon_starts_although_its_directory_is_locked(
+    quorlock: CommandLine, path: Path
+) -> None:
+    """Every user who may read a directory may also lock it."""
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_SH)
+        with Daemon(quorlock, path) as daemon, daemon.connect() as client:
+            assert client.ask("PING") == "PONG"
+            assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
+    finally:
+        os.close(directory)
 
 
 def test_other_files_are_left_alone(quorlock: CommandLine, path: Path) -> None:

@@ -10,10 +10,12 @@ use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::process::umask;
 use std::env;
 use std::ffi::CString;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{FromRawFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{
+    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown,
+};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,7 +23,7 @@ use tokio::net::UnixStream;
 
 /// The first file that a service manager passes on: see sd_listen_fds(3).
 const FIRST_PASSED: RawFd = 3;
-/// How long another daemon may take to bind a socket in the same directory.
+/// How long another daemon may take to bind a socket with the same path.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A socket that listens.
@@ -100,13 +102,8 @@ async fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)),
     let group =
         wanted.group.as_deref().map(|name| number_of(name, "--group", group)).transpose()?;
     let failed = |error| Failure::own(&format!("cannot listen on {}", named(path)), &error);
-    let directory = match path.parent() {
-        Some(directory) if !directory.as_os_str().is_empty() => directory,
-        _ => Path::new("."),
-    };
     // Two daemons that start at the same time would otherwise both replace the file of a third one.
-    let directory = File::open(directory).map_err(failed)?;
-    lock(&directory).map_err(failed)?;
+    let _locked = LockFile::lock(path).map_err(failed)?;
     remove_stale(path).await?;
     // The file is open to nobody until its owner is set.
     let before = umask(rustix::fs::Mode::from_bits_retain(0o777));
@@ -125,18 +122,54 @@ async fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)),
     }
 }
 
-/// Locks the directory until the file is closed.
-fn lock(directory: &File) -> io::Result<()> {
-    let began = Instant::now();
-    loop {
-        match flock(directory, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
-                std::thread::sleep(Duration::from_millis(10));
+/// A locked file beside a socket. Only its owner may open it: whoever may open a file may also lock it, and so keep the
+/// daemon from starting. Other users may often open the directory.
+struct LockFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LockFile {
+    fn lock(socket: &Path) -> io::Result<Self> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let began = Instant::now();
+        loop {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+            let file = options.open(&path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    let locked = Self { path: path.clone(), file };
+                    if locked.is_in_place()? {
+                        return Ok(locked);
+                    }
+                    // The daemon that had it has removed it meanwhile.
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let path = named(&path);
+                    return Err(io::Error::other(format!("another process has locked {path}")));
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(io::Error::other("another process has locked its directory"));
-            }
-            result => return Ok(result?),
+        }
+    }
+
+    /// Whether the path still names the file that is locked.
+    fn is_in_place(&self) -> io::Result<bool> {
+        let file = self.file.metadata()?;
+        Ok(identify(&self.path).is_ok_and(|found| found == (file.dev(), file.ino())))
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        if self.is_in_place().unwrap_or(false) {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -151,6 +184,8 @@ async fn remove_stale(path: &Path) -> Result<(), Failure> {
         Ok(found) if !found.file_type().is_socket() => {
             return Err(wrong(format!("{name} exists, and is not a socket")));
         }
+        // A daemon was killed before it opened its socket to anybody. Only root could connect to it.
+        Ok(found) if found.mode() & 0o777 == 0 => return fs::remove_file(path).map_err(failed),
         Ok(_) => {}
     }
     // It does not wait for a daemon that is frozen, so that its queue is full.
