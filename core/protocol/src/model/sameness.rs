@@ -9,6 +9,7 @@ use super::scopes::scopes;
 use super::settings::NODES;
 use super::world::{Client, World};
 use crate::Term;
+use ahash::AHasher;
 use stateright::Model;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -31,7 +32,7 @@ impl World {
     /// Returns a hash of everything about one node: its own state, the clients' views of the node, and its messages in
     /// flight.
     fn digest(&self, node: usize) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = AHasher::default();
         (self.node_rates[node], self.node_clocks[node], &self.nodes[node]).hash(&mut hasher);
         self.offer.map(|offer| offer.silent.contains(node)).hash(&mut hasher);
         for client in &self.clients {
