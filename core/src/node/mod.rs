@@ -331,12 +331,12 @@ impl Peer for Node {
             sink.answer(Err(failure));
             return None;
         }
-        let sink = match self.unsent.load(Ordering::Acquire) {
-            0 => match self.map() {
-                Some(map) => return map.send(packed_request, sink),
-                None => self.put(packed_request, sink).err()?,
-            },
-            _ => sink,
+        let may_go =
+            self.unsent.load(Ordering::Acquire) == 0 || packed_request.request.goes_first();
+        let sink = match self.map() {
+            _ if !may_go => sink,
+            Some(map) => return map.send(packed_request, sink),
+            None => self.put(packed_request, sink).err()?,
         };
         let unsent = Unsent::of(&self);
         let packed_request = PackedRequest::from(Arc::clone(&packed_request.request));

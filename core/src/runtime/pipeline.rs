@@ -60,9 +60,6 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
 
     /// Makes the runtime call [`go_on`] when the socket accepts more bytes.
     fn go_on_later(self: &Arc<Self>);
-
-    /// Called when many bytes have waited to be written, and now only few wait: see [`PipelineState::has_many_bytes`].
-    fn made_room(&self);
 }
 
 /// A callback that is called when the connection breaks.
@@ -84,6 +81,8 @@ pub(crate) struct PipelineState<C: Pipelined> {
     pub(crate) unpacked: Vec<C::Unpacked>,
     /// The number of requests in flight: those of `recipients` and `unpacked`.
     pub(crate) in_flight: usize,
+    /// The size of the commands of `recipients`, in bytes.
+    pub(crate) unanswered: usize,
     /// Whether a thread is writing, or a task will continue to write when the socket accepts more bytes.
     is_writing: bool,
     /// Whether a flush is due: a thread or the runtime will call [`flush`] soon.
@@ -94,9 +93,6 @@ pub(crate) struct PipelineState<C: Pipelined> {
 }
 
 type StateGuard<'a, C> = MutexGuard<'a, PipelineState<C>>;
-
-/// While this many bytes wait to be written, no caller adds another request.
-const MANY_BYTES: usize = 1024 * 1024;
 
 /// If this many requests wait on one connection, they are written even if their thread is corked. The server can then
 /// process them while the thread queues further requests.
@@ -125,6 +121,7 @@ impl<C: Pipelined> Pipeline<C> {
             recipients: VecDeque::new(),
             unpacked: Vec::new(),
             in_flight: 0,
+            unanswered: 0,
             is_writing: false,
             is_held_back: false,
             is_dropped: false,
@@ -148,12 +145,6 @@ impl<C: Pipelined> Pipeline<C> {
 }
 
 impl<C: Pipelined> PipelineState<C> {
-    /// Whether so many bytes wait to be written that the server does not read them fast enough. Whoever removes bytes
-    /// must then tell those who wait for room.
-    pub(crate) fn has_many_bytes(&self) -> bool {
-        self.bytes.len() >= MANY_BYTES
-    }
-
     pub(crate) fn pack(&mut self) {
         if !self.unpacked.is_empty() {
             C::pack(self);
@@ -201,6 +192,7 @@ pub(crate) fn put<C: Pipelined>(
     out.pack();
     out.recipients.push_back(recipient);
     out.bytes.extend_from_slice(packed);
+    out.unanswered += packed.len();
     queued(connection, out);
 }
 
@@ -273,13 +265,11 @@ pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
 /// writer. Returns `false` if the socket did not accept all bytes.
 fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> bool {
     let mut bytes = Vec::new();
-    let mut had_many_bytes = false;
-    let is_done = loop {
+    loop {
         out.pack();
         if out.bytes.is_empty() {
-            break true;
+            break;
         }
-        had_many_bytes |= out.has_many_bytes();
         std::mem::swap(&mut bytes, &mut out.bytes);
         drop(out);
         let written = connection.try_write(&bytes);
@@ -288,7 +278,7 @@ fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> boo
             Ok(written) => drop(bytes.drain(..written)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 out.bytes.splice(..0, bytes);
-                break false;
+                return false;
             }
             // Drop the bytes. The task that reads from the socket notices that the connection is broken.
             Err(_) => {
@@ -299,10 +289,7 @@ fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> boo
         // Bytes that other threads have queued meanwhile go behind the bytes that are left.
         bytes.append(&mut out.bytes);
         std::mem::swap(&mut bytes, &mut out.bytes);
-    };
-    out.is_writing = !is_done;
-    if had_many_bytes && !out.has_many_bytes() {
-        connection.made_room();
     }
-    is_done
+    out.is_writing = false;
+    true
 }

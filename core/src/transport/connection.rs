@@ -34,8 +34,12 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
 /// The maximum number of requests in flight. Callers keep further requests, in order, until there is room for them or
-/// their deadlines have passed. They also do so while many bytes wait to be written: see `runtime/pipeline.rs`.
+/// their deadlines have passed.
 const MAX_IN_FLIGHT: usize = 4096;
+
+/// While commands of this size are unanswered, there is no room either. A command for many resources is long, and takes
+/// the server as much time as commands for each of them. A renewal must not wait for too many of them.
+const MAX_UNANSWERED: usize = 512 * 1024;
 
 /// The beginning of the message if the server refused the whole connection: it sent an error that answers no request.
 pub(crate) const REFUSED: &str = "the server refuses the connection";
@@ -104,6 +108,8 @@ enum Destination<R: Receive> {
 /// An answer that has not arrived yet: its recipient and its largest size.
 struct Expected<R: Receive> {
     recipient: Destination<R>,
+    /// The size of the command.
+    bytes: usize,
     /// The largest size of the answer. Stored here, because the recipient may have been given up before the answer
     /// arrives.
     limit: Limit,
@@ -198,7 +204,9 @@ impl<R: Receive> Pipelined for Shared<R> {
 
     fn pack(out: &mut PipelineState<Self>) {
         for (command, mut requests) in R::pack(std::mem::take(&mut out.unpacked)) {
+            let bytes = command.len();
             out.bytes.extend_from_slice(&command);
+            out.unanswered += bytes;
             let (recipient, limit) = match requests.pop() {
                 Some((_, single)) if requests.is_empty() => {
                     (Destination::Request(single), limits::USUAL)
@@ -209,7 +217,7 @@ impl<R: Receive> Pipelined for Shared<R> {
                     (Destination::Batch(all.collect()), limits::BATCH)
                 }
             };
-            out.recipients.push_back(Expected { recipient, limit });
+            out.recipients.push_back(Expected { recipient, bytes, limit });
         }
     }
 
@@ -253,10 +261,6 @@ impl<R: Receive> Pipelined for Shared<R> {
                 connection.abandon();
             }
         });
-    }
-
-    fn made_room(&self) {
-        self.room.notify_waiters();
     }
 }
 
@@ -328,13 +332,19 @@ impl<R: Receive> Connection<R> {
     }
 
     /// Sends a request whose answer may be as large as `limit`. Returns the recipient if there is no room now: see
-    /// [`Connection::room`].
-    pub(crate) fn send(&self, packed: &[u8], limit: Limit, recipient: R) -> Result<(), R> {
+    /// [`Connection::room`]. A request that `needs_no_room` is sent in any case.
+    pub(crate) fn send(
+        &self,
+        packed: &[u8],
+        limit: Limit,
+        needs_no_room: bool,
+        recipient: R,
+    ) -> Result<(), R> {
         let out = self.0.out();
-        if is_full(&out) {
+        if is_full(&out) && !needs_no_room {
             return Err(recipient);
         }
-        self.put(out, packed, Expected { recipient: Destination::Request(recipient), limit });
+        self.put(out, packed, Destination::Request(recipient), limit);
         Ok(())
     }
 
@@ -375,12 +385,13 @@ impl<R: Receive> Connection<R> {
         if !out.is_closed {
             out.pack();
             out.in_flight += 1;
+            let bytes = first.len();
+            out.unanswered += bytes;
             let recipient = Destination::Nobody;
-            let limit = limits::USUAL;
-            out.recipients.push_back(Expected { recipient, limit });
+            out.recipients.push_back(Expected { recipient, bytes, limit: limits::USUAL });
             out.bytes.extend_from_slice(first);
         }
-        self.put(out, packed, Expected { recipient: Destination::Request(recipient), limit });
+        self.put(out, packed, Destination::Request(recipient), limit);
         Ok(())
     }
 
@@ -401,14 +412,15 @@ impl<R: Receive> Connection<R> {
         &self,
         out: MutexGuard<'_, PipelineState<Shared<R>>>,
         packed: &[u8],
-        awaited: Expected<R>,
+        recipient: Destination<R>,
+        limit: Limit,
     ) {
         if out.is_closed {
             drop(out);
-            drop(awaited.recipient.receive(Err(self.0.error())));
+            drop(recipient.receive(Err(self.0.error())));
             return;
         }
-        pipeline::put(&self.0, out, packed, awaited);
+        pipeline::put(&self.0, out, packed, Expected { recipient, bytes: packed.len(), limit });
     }
 
     /// Waits until there may be room for more requests.
@@ -426,9 +438,8 @@ impl<R: Receive> Connection<R> {
         let send = |command: &Cmd| {
             let (sender, reply) = oneshot::channel();
             let packed = command.get_packed_command();
-            let recipient = Destination::Caller(sender);
             let limit = limits::of_command(command);
-            self.put(self.0.out(), &packed, Expected { recipient, limit });
+            self.put(self.0.out(), &packed, Destination::Caller(sender), limit);
             reply
         };
         let replies: Vec<_> = together(|| commands.iter().map(send).collect());
@@ -518,9 +529,6 @@ impl<R: Receive> Shared<R> {
             let bytes = {
                 let mut out = self.out();
                 out.pack();
-                if out.has_many_bytes() {
-                    self.made_room();
-                }
                 std::mem::take(&mut out.bytes)
             };
             let written = match socket.write_all(&bytes).await {
@@ -593,7 +601,10 @@ impl<R: Receive> Shared<R> {
                 let mut out = self.out();
                 let was_full = is_full(&out);
                 let count = replies.len().min(out.recipients.len());
-                recipients.extend(out.recipients.drain(..count).map(|awaited| awaited.recipient));
+                let mut bytes = 0;
+                let answered = out.recipients.drain(..count).inspect(|it| bytes += it.bytes);
+                recipients.extend(answered.map(|awaited| awaited.recipient));
+                out.unanswered -= bytes;
                 out.in_flight -= recipients.iter().map(Destination::requests).sum::<usize>();
                 let is_message = self.on_push.get().is_some() && buffer.first() == Some(&b'>');
                 let begins_unasked = !buffer.is_empty() && out.recipients.is_empty() && !is_message;
@@ -642,8 +653,8 @@ impl<R: Receive> Shared<R> {
     fn put_unasked(self: &Arc<Self>, packed: &[u8]) {
         let out = self.out();
         if !out.is_closed {
-            let awaited = Expected { recipient: Destination::Nobody, limit: limits::USUAL };
-            pipeline::put(self, out, packed, awaited);
+            let (recipient, limit) = (Destination::Nobody, limits::USUAL);
+            pipeline::put(self, out, packed, Expected { recipient, bytes: packed.len(), limit });
         }
     }
 
@@ -671,7 +682,7 @@ impl<R: Receive> Shared<R> {
 }
 
 fn is_full<R: Receive>(out: &PipelineState<Shared<R>>) -> bool {
-    !out.is_closed && (out.in_flight >= MAX_IN_FLIGHT || out.has_many_bytes())
+    !out.is_closed && (out.in_flight >= MAX_IN_FLIGHT || out.unanswered >= MAX_UNANSWERED)
 }
 
 fn broken(error: io::Error) -> RedisError {

@@ -194,6 +194,12 @@ impl Request {
         matches!(self, Self::Acquire { .. } | Self::Transfer { .. } | Self::Heal(_))
     }
 
+    /// Whether the request goes ahead of requests that wait for room on a connection. A lease must not end because its
+    /// client has many other requests. An EXTEND may overtake any of them: it finds the key or not, as if they were late.
+    pub(crate) fn goes_first(&self) -> bool {
+        matches!(self, Self::Extend(_))
+    }
+
     /// The largest size of the reply.
     pub(crate) fn limit(&self) -> Limit {
         match self {

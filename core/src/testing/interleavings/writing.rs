@@ -81,8 +81,6 @@ impl Pipelined for Connection {
     fn go_on_later(self: &Arc<Self>) {
         self.make_due(|due| due.go_on = true);
     }
-
-    fn made_room(&self) {}
 }
 
 impl Connection {

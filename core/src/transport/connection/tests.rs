@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::{BatchOf, Connection, Nobody, Packed, RawReply, Receive};
+use super::{BatchOf, Connection, MAX_UNANSWERED, Nobody, Packed, RawReply, Receive};
 use crate::config::server::{Login, Server, ServerAddress};
 use crate::wire::limits;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixListener;
 use tokio::time::{sleep, timeout};
 
@@ -60,9 +60,9 @@ impl Receive for Anybody {
     }
 }
 
-/// Requests that nobody needs any more also take memory until they are written.
+/// A server needs time for a long command, and each command takes memory until it is answered.
 #[test]
-fn requests_wait_while_many_bytes_are_not_written() {
+fn requests_wait_for_room_while_long_commands_are_unanswered() {
     let path = std::env::temp_dir().join(format!("quorlock-{}-full", std::process::id()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -72,16 +72,18 @@ fn requests_wait_while_many_bytes_are_not_written() {
         let connection = Connection::connect(&server).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
         std::fs::remove_file(path).unwrap();
-        let mut sent = 0;
-        while connection.send(&[b' '; MANY / 64], limits::USUAL, Anybody).is_ok() {
-            sent += MANY / 64;
-            assert!(sent < MANY, "its memory grows without a limit");
-        }
+        let send = |goes_first| {
+            connection.send(&[b' '; MAX_UNANSWERED / 2], limits::USUAL, goes_first, Anybody)
+        };
+        assert!(send(false).is_ok() && send(false).is_ok());
+        assert!(send(false).is_err());
+        assert!(send(true).is_ok(), "a renewal does not wait");
         let mut room = pin!(connection.room());
         assert!(timeout(Duration::from_millis(50), room.as_mut()).await.is_err());
-        let mut bytes = vec![0; sent];
+        let mut bytes = vec![0; 3 * MAX_UNANSWERED / 2];
         timeout(PATIENCE, peer.read_exact(&mut bytes)).await.unwrap().unwrap();
+        peer.write_all(b"+OK\r\n+OK\r\n").await.unwrap();
         timeout(PATIENCE, room).await.unwrap();
-        assert!(connection.send(b" ", limits::USUAL, Anybody).is_ok());
+        assert!(send(false).is_ok());
     });
 }
