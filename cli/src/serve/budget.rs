@@ -1,5 +1,6 @@
-//! The memory that all clients together may use. What takes memory for a client takes a share of the budget first, and is
-//! refused if there is none, so that no number of clients and requests can exhaust the memory of the daemon.
+//! The memory and the renewals that all clients together may use. What takes some of them for a client takes a share of the
+//! budget first, and is refused if there is none. So no number of clients and requests can exhaust the memory of the daemon,
+//! or keep the nodes busy with renewals.
 //!
 //! Shares are estimates, which `tests/cli/test_serve_limits.py` checks against the memory of a daemon.
 
@@ -7,13 +8,14 @@ use crate::serve::command::Refusal;
 use quorlock::MAX_PERMITS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// What a connection takes while it is idle or handles short requests.
 pub(crate) const CONNECTION: usize = 12 * 1024;
 /// What a lease takes, without the names of its resources.
 const LEASE: usize = 8 * 1024;
 /// What a permit takes, without the name of its resource.
-const PERMIT: usize = 512;
+const PERMIT: usize = 1536;
 /// What a key takes while the nodes are asked for it, without the name of its resource.
 const ASKED: usize = 256;
 /// How many copies there are of the names of a lease and of a permit, and of a request that is in progress: as words, as keys, and in requests
@@ -34,13 +36,38 @@ pub(crate) fn of_inspection(name: usize) -> usize {
     2 * MAX_PERMITS as usize * (ASKED + COPIES * name)
 }
 
-/// The memory for all clients, in bytes.
+/// How many renewals of a resource or permit the nodes can do in a second besides other work, for all clients together.
+const MOST_RENEWALS: usize = 20_000;
+/// The period of the budget of renewals, in seconds. A lease with a long ttl needs less than one renewal in a second.
+const PERIOD: usize = 1_000;
+
+/// The error of a lease that would need too many renewals.
+pub(crate) const TOO_MANY_RENEWALS: &str = "ERR the leases of the daemon would need more than 20000 renewals per second: use fewer resources, or a longer TTL";
+
+/// Returns the budget of renewals.
+pub(crate) fn renewals() -> Arc<Budget> {
+    Budget::new(MOST_RENEWALS * PERIOD)
+}
+
+/// Returns how many renewals so many resources or permits need in [`PERIOD`] seconds: a lease is renewed three times per ttl.
+pub(crate) fn renewals_of(resources: usize, ttl: Duration) -> usize {
+    let each = 3.0 * PERIOD as f64 / ttl.as_secs_f64();
+    resources * each.ceil() as usize
+}
+
+/// What a lease takes.
+pub(crate) struct LeaseShares {
+    pub(crate) _memory: Share,
+    pub(crate) _renewals: Share,
+}
+
+/// Something that all clients share: memory, in bytes, or renewals.
 pub(crate) struct Budget {
     limit: usize,
     used: AtomicUsize,
 }
 
-/// There is not enough memory left.
+/// There is not enough left.
 #[derive(Debug)]
 pub(crate) struct UsedUp;
 
@@ -83,7 +110,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Changes the size of the share. If there is not enough memory left, the share stays as it is.
+    /// Changes the size of the share. If there is not enough left, the share stays as it is.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), UsedUp> {
         let used = &self.budget.used;
         if bytes > self.bytes {
@@ -106,7 +133,16 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
-    use super::Budget;
+    use super::{Budget, renewals, renewals_of};
+    use std::time::Duration;
+
+    #[test]
+    fn few_resources_have_a_short_ttl_and_many_a_long_one() {
+        let fits = |resources, ttl| renewals().take(renewals_of(resources, ttl)).is_ok();
+        assert!(fits(60, Duration::from_millis(10)) && !fits(70, Duration::from_millis(10)));
+        assert!(fits(60_000, Duration::from_secs(10)) && !fits(70_000, Duration::from_secs(10)));
+        assert!(fits(1_000_000, Duration::from_secs(86_400)));
+    }
 
     #[test]
     fn shares_never_exceed_the_limit() {

@@ -2,7 +2,7 @@
 //!
 //! A connection owns its leases: dropping its [`Connection`] releases them. Other connections only read them.
 
-use crate::serve::budget::{Budget, CONNECTION, Share};
+use crate::serve::budget::{Budget, CONNECTION, LeaseShares, Share, renewals};
 use crate::serve::command::{Id, Refusal};
 use quorlock::{Client, Error, Lease, Stats};
 use serde::Serialize;
@@ -27,6 +27,8 @@ pub(crate) struct Clients {
     idle: Notify,
     /// The memory for all connections.
     pub(crate) budget: Arc<Budget>,
+    /// The renewals of all leases.
+    pub(crate) renewals: Arc<Budget>,
     /// How many leases all connections have.
     leases: AtomicUsize,
     /// How many connections wait for something.
@@ -58,8 +60,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     name: String,
-    /// The leases, and the memory of each.
-    leases: BTreeMap<u64, (Arc<Lease>, Share)>,
+    /// The leases, and what each takes.
+    leases: BTreeMap<u64, (Arc<Lease>, LeaseShares)>,
     /// The number of the last lease.
     last: u64,
     /// What the connection waits for.
@@ -81,6 +83,7 @@ impl Clients {
             connected: Mutex::default(),
             idle: Notify::new(),
             budget,
+            renewals: renewals(),
             leases: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             first,
@@ -257,13 +260,13 @@ impl Connection {
         leases.find(|lease| lease.is_valid()).map(Arc::clone)
     }
 
-    /// Adds a lease, with the memory that it takes, and returns its id.
-    pub(crate) fn add(&self, lease: Lease, memory: Share) -> (Id, Arc<Lease>) {
+    /// Adds a lease, with what it takes, and returns its id.
+    pub(crate) fn add(&self, lease: Lease, shares: LeaseShares) -> (Id, Arc<Lease>) {
         let lease = Arc::new(lease);
         let mut state = self.shared.state();
         state.last += 1;
         let id = Id { connection: self.number, number: state.last };
-        state.leases.insert(id.number, (Arc::clone(&lease), memory));
+        state.leases.insert(id.number, (Arc::clone(&lease), shares));
         self.clients.leases.fetch_add(1, Ordering::Relaxed);
         (id, lease)
     }
@@ -273,8 +276,8 @@ impl Connection {
         Ok(self.state_for(id)?.lease(id))
     }
 
-    /// Like [`Connection::own`], and forgets the lease. Returns its memory, too.
-    pub(crate) fn take(&self, id: Id) -> Result<Option<(Arc<Lease>, Share)>, Refusal> {
+    /// Like [`Connection::own`], and forgets the lease. Returns what it takes, too.
+    pub(crate) fn take(&self, id: Id) -> Result<Option<(Arc<Lease>, LeaseShares)>, Refusal> {
         let taken = self.state_for(id)?.leases.remove(&id.number);
         self.clients.leases.fetch_sub(usize::from(taken.is_some()), Ordering::Relaxed);
         Ok(taken)
@@ -316,11 +319,11 @@ impl Drop for Connection {
         self.set_waiting(None);
         let leases = std::mem::take(&mut self.shared.state().leases);
         self.clients.leases.fetch_sub(leases.len(), Ordering::Relaxed);
-        for (lease, memory) in leases.into_values() {
+        for (lease, shares) in leases.into_values() {
             let releasing = lease.release();
             let release = async move {
                 releasing.await;
-                drop((lease, memory));
+                drop((lease, shares));
             };
             // It goes on in the background anyway. The daemon has a runtime.
             let _ = Client::spawn(release);

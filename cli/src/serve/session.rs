@@ -6,7 +6,7 @@
 
 use crate::acquiring::names;
 use crate::output::json;
-use crate::serve::budget::{self, COPIES, Share, USED_UP, UsedUp};
+use crate::serve::budget::{self, COPIES, LeaseShares, Share, TOO_MANY_RENEWALS, USED_UP, UsedUp};
 use crate::serve::clients::{Clients, Connection, Losses, Peer};
 use crate::serve::command::{self, Command, HEARTBEAT, Id, Options, Refusal};
 use crate::serve::notes::Notes;
@@ -429,7 +429,7 @@ impl Session {
             }
             Command::Unlock(id) => {
                 let is_released = match self.connection.take(id)? {
-                    Some((lease, _memory)) => self.attend(lease.release(), false).await?,
+                    Some((lease, _shares)) => self.attend(lease.release(), false).await?,
                     None => false,
                 };
                 self.replies.integer(is_released.into());
@@ -618,7 +618,13 @@ impl Session {
         self.connection.set_waiting(Some(names(resources)));
         let acquired = self.attend(begin(), true).await;
         self.connection.set_waiting(None);
-        let (id, lease) = self.connection.add(acquired??, memory);
+        let lease = acquired??;
+        let needed = budget::renewals_of(resources.len().max(permits), lease.ttl());
+        // If there is no share left, dropping the lease releases it.
+        let renewals = self.daemon.clients.renewals.take(needed);
+        let renewals = renewals.map_err(|UsedUp| TOO_MANY_RENEWALS.to_owned())?;
+        let shares = LeaseShares { _memory: memory, _renewals: renewals };
+        let (id, lease) = self.connection.add(lease, shares);
         if self.is_pushing {
             self.losses.watch(id, &lease);
         }
