@@ -66,8 +66,9 @@ pub(crate) fn given(given: Unknown<'_>) -> Result<Option<Unknown<'_>>> {
     Ok((given.get_type()? != ValueType::Undefined).then_some(given))
 }
 
-/// Returns the names and values of an options object, without those that are `undefined`.
-pub(crate) fn values(options: Object<'_>) -> Result<Vec<(String, OptionValue)>> {
+/// Returns the names and values of an options object, without those that are `undefined`; none if there is no object.
+pub(crate) fn values(options: Option<Object<'_>>) -> Result<Vec<(String, OptionValue)>> {
+    let Some(options) = options else { return Ok(Vec::new()) };
     let properties = properties(&options)?.into_iter();
     // No option has a name with lone surrogates, so the core refuses it in any case.
     let option = |(name, given): (Option<String>, _)| {

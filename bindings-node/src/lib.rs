@@ -57,10 +57,8 @@ impl Mailbox {
         ask: Option<Function<'_, credentials::Request, ()>>,
     ) -> Result<Either<Client, Failure>> {
         let nodes = value(nodes)?;
-        let mut builder = quorlock::Client::builder().option(Dialect::JavaScript, "nodes", &nodes);
-        for (name, value) in values(options)? {
-            builder = builder.option(Dialect::JavaScript, &name, &value);
-        }
+        let builder = quorlock::Client::builder().option(Dialect::JavaScript, "nodes", &nodes);
+        let mut builder = builder.options(Dialect::JavaScript, values(Some(options))?);
         if let Some(ask) = ask {
             builder = builder.credentials_by_request(credentials::provider(&ask)?);
         }
@@ -114,10 +112,7 @@ impl Client {
     /// Starts to adopt a detached lease. The result is a lease.
     #[napi(catch_unwind)]
     pub fn adopt(&self, text: String, options: Option<Object<'_>>) -> Result<f64> {
-        let mut adoption = self.client.adopt(&text);
-        for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
-            adoption = adoption.option(Dialect::JavaScript, &name, &value);
-        }
+        let adoption = self.client.adopt(&text).options(Dialect::JavaScript, values(options)?);
         let mailbox = Weak::clone(&self.mailbox);
         let lease = |lease| Either8::A(Lease { lease, mailbox });
         begin(&self.mailbox, adoption.acquire_as(NO_OWNER), |adopted| outcome(adopted, lease))
@@ -126,10 +121,7 @@ impl Client {
     /// Starts a candidacy for the leader of a resource. The result is a lease.
     #[napi(catch_unwind)]
     pub fn elect(&self, resource: String, options: Option<Object<'_>>) -> Result<f64> {
-        let mut election = self.client.elect(resource);
-        for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
-            election = election.option(Dialect::JavaScript, &name, &value);
-        }
+        let election = self.client.elect(resource).options(Dialect::JavaScript, values(options)?);
         let mailbox = Weak::clone(&self.mailbox);
         let lease = |lease| Either8::A(Lease { lease, mailbox });
         begin(&self.mailbox, election.next_as(), |elected| outcome(elected, lease))
@@ -152,7 +144,7 @@ impl Client {
     ) -> Result<Either<Semaphore, Failure>> {
         let limit = value(limit)?;
         let semaphore = self.client.semaphore_as(Dialect::JavaScript, resource, &limit);
-        let semaphore = with_options(semaphore, Some(options))?;
+        let semaphore = semaphore.options(Dialect::JavaScript, values(Some(options))?);
         let mailbox = Weak::clone(&self.mailbox);
         Ok(settle(semaphore.checked().map(|semaphore| Semaphore { semaphore, mailbox })))
     }
@@ -225,11 +217,7 @@ impl Client {
         resources: Vec<String>,
         options: Option<Object<'_>>,
     ) -> Result<quorlock::Lock> {
-        let mut lock = self.client.lock(resources);
-        for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
-            lock = lock.option(Dialect::JavaScript, &name, &value);
-        }
-        Ok(lock)
+        Ok(self.client.lock(resources).options(Dialect::JavaScript, values(options)?))
     }
 }
 
@@ -260,7 +248,7 @@ impl Semaphore {
     /// Starts an acquire. The options override those of the semaphore. The result is a lease.
     #[napi(catch_unwind)]
     pub fn acquire(&self, options: Option<Object<'_>>) -> Result<f64> {
-        let semaphore = with_options(self.semaphore.clone(), options)?;
+        let semaphore = self.semaphore.clone().options(Dialect::JavaScript, values(options)?);
         let mailbox = Weak::clone(&self.mailbox);
         let lease = |lease| Either8::A(Lease { lease, mailbox });
         begin(&self.mailbox, semaphore.acquire_as(NO_OWNER), |acquired| outcome(acquired, lease))
@@ -284,17 +272,6 @@ impl Semaphore {
         let json = |status: quorlock::SemaphoreStatus| Either8::C(vec![status.to_json()]);
         begin(&self.mailbox, self.semaphore.status(), move |status| outcome(status, json))
     }
-}
-
-/// Sets options of a semaphore. An invalid one is reported by the acquire, or by `checked`.
-fn with_options(
-    mut semaphore: quorlock::Semaphore,
-    options: Option<Object<'_>>,
-) -> Result<quorlock::Semaphore> {
-    for (name, value) in options.map(values).transpose()?.unwrap_or_default() {
-        semaphore = semaphore.option(Dialect::JavaScript, &name, &value);
-    }
-    Ok(semaphore)
 }
 
 /// An observer of the leader of a resource.

@@ -32,14 +32,13 @@ impl Client {
         let py = nodes.py();
         let _entered = exit::enter(py);
         let nodes = convert::nodes(nodes)?;
-        let mut builder = quorlock::Client::builder().option(Dialect::Python, "nodes", &nodes);
         let function = options.get_item(CREDENTIALS)?.filter(|given| given.is_callable());
-        for (name, value) in values(options)? {
-            if name == CREDENTIALS && function.is_some() {
-                continue;
-            }
-            builder = builder.option(Dialect::Python, &name, &value);
+        let mut values = values(options)?;
+        if function.is_some() {
+            values.retain(|(name, _)| name != CREDENTIALS);
         }
+        let builder = quorlock::Client::builder().option(Dialect::Python, "nodes", &nodes);
+        let mut builder = builder.options(Dialect::Python, values);
         if let Some(function) = function {
             builder = builder.credentials_by_request(credentials::provider(py, function)?);
         }
@@ -77,9 +76,7 @@ impl Client {
         let _entered = begin(py)?;
         // The core refuses an empty text like any other that is none.
         let adoption = self.client.adopt(&text.extract::<String>().unwrap_or_default());
-        let adoption = values(options)?.into_iter().fold(adoption, |adoption, (name, value)| {
-            adoption.option(Dialect::Python, &name, &value)
-        });
+        let adoption = adoption.options(Dialect::Python, values(options)?);
         Ok(Pending::of(adoption.acquire_as(Some(owner(py)?))))
     }
 
@@ -92,10 +89,7 @@ impl Client {
         let py = resource.py();
         let _entered = exit::enter(py);
         let election = self.client.elect(convert::resource(resource)?);
-        let set = |election: quorlock::Election, (name, value): (String, _)| {
-            election.option(Dialect::Python, &name, &value)
-        };
-        let election = values(options)?.into_iter().fold(election, set);
+        let election = election.options(Dialect::Python, values(options)?);
         Ok(Election(election.checked().map_err(|e| error(py, &e))?))
     }
 

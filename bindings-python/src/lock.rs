@@ -44,13 +44,13 @@ enum Source {
 impl Source {
     /// Sets options. An invalid one is reported by the acquire, or by `checked`.
     fn with_options(self, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let set = |source, (name, value): (String, _)| match source {
-            Self::Lock(lock) => Self::Lock(lock.option(Dialect::Python, &name, &value)),
+        let options = values(options)?;
+        Ok(match self {
+            Self::Lock(lock) => Self::Lock(lock.options(Dialect::Python, options)),
             Self::Semaphore(semaphore) => {
-                Self::Semaphore(semaphore.option(Dialect::Python, &name, &value))
+                Self::Semaphore(semaphore.options(Dialect::Python, options))
             }
-        };
-        Ok(values(options)?.into_iter().fold(self, set))
+        })
     }
 
     fn checked(self) -> quorlock::Result<Self> {

@@ -11,7 +11,7 @@ use crate::serve::clients::{Clients, Connection, Losses, Peer};
 use crate::serve::command::{self, Command, HEARTBEAT, Id, Options, Refusal};
 use crate::serve::notes::Notes;
 use crate::serve::wire::{self, MAX_REQUEST, Malformed, Replies};
-use quorlock::{Adoption, Client, Dialect, Error, Lease, Lock, OptionValue, Pending, Semaphore};
+use quorlock::{Client, Dialect, Error, Lease, OptionValue, Pending};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -419,10 +419,7 @@ impl Session {
             Command::Lock { resources, options } => self.lock(resources, options, memory).await?,
             Command::Adopt { text, options } => {
                 let adoption = self.daemon.client.adopt(&text);
-                let set = |adoption: Adoption, (name, value): (&str, _)| {
-                    adoption.option(Dialect::Resp, name, &value)
-                };
-                let adoption = self.complete(options)?.into_iter().fold(adoption, set);
+                let adoption = adoption.options(Dialect::Resp, self.complete(options)?);
                 let resources = adoption.resources().to_vec();
                 let permits = adoption.slots().len();
                 self.acquire(&resources, permits, || adoption.acquire(), memory).await?;
@@ -573,9 +570,7 @@ impl Session {
             if has("PERMITS").is_some() {
                 return Err("CONFIG PERMITS needs LIMIT".to_owned().into());
             }
-            let set =
-                |lock: Lock, (name, value): (&str, _)| lock.option(Dialect::Resp, name, &value);
-            let lock = options.into_iter().fold(client.lock(&*resources), set);
+            let lock = client.lock(&*resources).options(Dialect::Resp, options);
             return self.acquire(&resources, 0, || lock.acquire(), memory).await;
         };
         let [resource] = &*resources else {
@@ -586,11 +581,8 @@ impl Session {
             );
         };
         let (_, limit) = options.remove(limit);
-        let set = |semaphore: Semaphore, (name, value): (&str, _)| {
-            semaphore.option(Dialect::Resp, name, &value)
-        };
         let semaphore = client.semaphore_as(Dialect::Resp, resource, &limit);
-        let semaphore = options.into_iter().fold(semaphore, set);
+        let semaphore = semaphore.options(Dialect::Resp, options);
         let permits = semaphore.permits_wanted() as usize;
         self.acquire(&resources, permits, || semaphore.acquire(), memory).await
     }

@@ -47,6 +47,19 @@ macro_rules! lease_setters {
         pub fn keep(self, keep: std::time::Duration) -> Self {
             self.option(Dialect::Rust, "keep", &OptionValue::Number(keep.as_secs_f64()))
         }
+
+        /// Sets options by name, like `option`, in the order given. For language bindings.
+        #[doc(hidden)]
+        pub fn options<N: AsRef<str>>(
+            self,
+            dialect: Dialect,
+            given: impl IntoIterator<Item = (N, OptionValue)>,
+        ) -> Self {
+            let set = |builder: Self, (name, value): (N, OptionValue)| {
+                builder.option(dialect, name.as_ref(), &value)
+            };
+            given.into_iter().fold(self, set)
+        }
     };
 }
 
