@@ -42,7 +42,7 @@ enum Source {
 }
 
 impl Source {
-    /// Sets options. An invalid one is reported by the acquire, or by `checked`.
+    /// Sets options. An invalid one is reported by the acquire.
     fn with_options(self, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let options = values(options)?;
         Ok(match self {
@@ -50,13 +50,6 @@ impl Source {
             Self::Semaphore(semaphore) => {
                 Self::Semaphore(semaphore.options(Dialect::Python, options))
             }
-        })
-    }
-
-    fn checked(self) -> quorlock::Result<Self> {
-        Ok(match self {
-            Self::Lock(lock) => Self::Lock(lock.checked()?),
-            Self::Semaphore(semaphore) => Self::Semaphore(semaphore.checked()?),
         })
     }
 
@@ -207,10 +200,8 @@ impl Acquirable {
         Ok(())
     }
 
-    fn new(client: &Client, source: Source, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let source = source.with_options(options)?;
-        let source = source.checked().map_err(|e| error(options.py(), &e))?;
-        Ok(Self { source, observer: client.observer.clone(), open: Mutex::default() })
+    fn new(client: &Client, source: Source) -> Self {
+        Self { source, observer: client.observer.clone(), open: Mutex::default() }
     }
 
     /// Returns the owner of an acquire: the innermost block of this thread or task that shares any of the resources,
@@ -296,14 +287,13 @@ impl Lock {
         resources: &Bound<'_, PyTuple>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let _entered = exit::enter(resources.py());
+        let py = resources.py();
+        let _entered = exit::enter(py);
         let lock = client.client.lock(convert::resources(resources)?);
-        let base = Acquirable::new(client, Source::Lock(lock), options)?;
-        let Source::Lock(lock) = &base.source else {
-            unreachable!("options do not change the kind")
-        };
-        let own = Self(lock.clone());
-        Ok(PyClassInitializer::from(base).add_subclass(own))
+        let lock = lock.options(Dialect::Python, values(options)?);
+        let lock = lock.checked().map_err(|e| error(py, &e))?;
+        let base = Acquirable::new(client, Source::Lock(lock.clone()));
+        Ok(PyClassInitializer::from(base).add_subclass(Self(lock)))
     }
 
     fn _locked(&self, py: Python<'_>) -> PyResult<Pending> {
@@ -325,15 +315,14 @@ impl Semaphore {
         limit: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let _entered = exit::enter(resource.py());
+        let py = resource.py();
+        let _entered = exit::enter(py);
         let resource = convert::resource(resource)?;
         let semaphore = client.client.semaphore_as(Dialect::Python, resource, &value(limit));
-        let base = Acquirable::new(client, Source::Semaphore(semaphore), options)?;
-        let Source::Semaphore(semaphore) = &base.source else {
-            unreachable!("options do not change the kind")
-        };
-        let own = Self(semaphore.clone());
-        Ok(PyClassInitializer::from(base).add_subclass(own))
+        let semaphore = semaphore.options(Dialect::Python, values(options)?);
+        let semaphore = semaphore.checked().map_err(|e| error(py, &e))?;
+        let base = Acquirable::new(client, Source::Semaphore(semaphore.clone()));
+        Ok(PyClassInitializer::from(base).add_subclass(Self(semaphore)))
     }
 
     #[getter]
