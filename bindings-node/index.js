@@ -117,7 +117,7 @@ class Semaphore {
   }
 
   async status() {
-    return semaphoreStatusOf(...(await valueOf(this.#native.status())))
+    return semaphoreStatusOf(await valueOf(this.#native.status()))
   }
 
   [inspect.custom](_, options) {
@@ -221,7 +221,7 @@ class Client {
   }
 
   async status(resource) {
-    return statusOf(...(await valueOf(this.#native.status(nameOf(resource)))))
+    return statusOf(await valueOf(this.#native.status(nameOf(resource))))
   }
 
   async forceRelease(resource) {

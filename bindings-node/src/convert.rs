@@ -1,7 +1,7 @@
 //! Converts JavaScript values to options of the core, and errors of the core to plain objects.
 //!
 //! It checks the types of values only: the core decides which values are valid. `index.js` converts the plain
-//! objects to JavaScript errors. Called by `lib.rs`.
+//! objects to JavaScript errors. Most other modules of this crate call it.
 
 use napi::bindgen_prelude::{Either, FromNapiValue, JsObjectValue, Object, Unknown};
 use napi::{JsString, JsValue, KeyCollectionMode, KeyConversion, KeyFilter, Result, ValueType};
@@ -61,8 +61,13 @@ pub(crate) fn settle<T>(result: quorlock::Result<T>) -> Either<T, Failure> {
     }
 }
 
+/// Converts a value, or returns `None` if it is `undefined`.
+pub(crate) fn given(given: Unknown<'_>) -> Result<Option<OptionValue>> {
+    defined(given)?.map(value).transpose()
+}
+
 /// Returns the value, or `None` if it is `undefined`.
-pub(crate) fn given(given: Unknown<'_>) -> Result<Option<Unknown<'_>>> {
+fn defined(given: Unknown<'_>) -> Result<Option<Unknown<'_>>> {
     Ok((given.get_type()? != ValueType::Undefined).then_some(given))
 }
 
@@ -92,7 +97,7 @@ fn properties<'a>(object: &'a Object<'_>) -> Result<Vec<(Option<String>, Unknown
         if name.get_type()? == ValueType::Symbol {
             continue;
         }
-        if let Some(given) = given(object.get_property(name)?)? {
+        if let Some(given) = defined(object.get_property(name)?)? {
             properties.push((text(name)?, given));
         }
     }

@@ -1,7 +1,7 @@
 //! The option `credentials`: calls the program's function on the event loop, and returns its result to the core.
 //!
 //! `index.js` calls the function and answers through [`Request`]. No text may contain a credential. Used by
-//! `lib.rs`.
+//! `client.rs`.
 
 use crate::convert;
 use napi::bindgen_prelude::{Function, JsObjectValue, Object, Unknown};

@@ -2,7 +2,7 @@
 //!
 //! Operations put their results into the mailbox. If it was empty, they also wake the event loop. Results
 //! that arrive together are therefore delivered in one call, and no threadsafe function is created per
-//! operation. The mailbox must not keep the process alive. Used by `lib.rs`.
+//! operation. The mailbox must not keep the process alive. Used by `client.rs` and `outcome.rs`.
 
 use napi::bindgen_prelude::{FnArgs, Function, JsValuesTupleIntoVec};
 use napi::threadsafe_function::ThreadsafeFunction;
@@ -10,7 +10,7 @@ use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Result, Status};
 use quorlock::{Operation, Pending};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Called with the numbers that identify the finished operations, and with their outcomes.
 pub(crate) type Deliver<'a, O> = Function<'a, Delivery<O>, ()>;
@@ -75,18 +75,18 @@ where
     pub(crate) fn expect<T: Send + 'static>(
         self: &Arc<Self>,
         pending: Pending<T>,
-        convert: impl FnOnce(T) -> O + Send + 'static,
+        convert: impl FnOnce(T, &Weak<Self>) -> O + Send + 'static,
     ) -> f64 {
         let number = {
             let mut mail = open(&self.mail);
             mail.last += 1;
             mail.last
         };
-        let mailbox = Arc::downgrade(self);
+        let weak = Arc::downgrade(self);
         // The mutex must be unlocked here: the callback locks it, and may run before `on_ready` returns.
         let operation = pending.on_ready(move |value| {
-            if let Some(mailbox) = mailbox.upgrade() {
-                mailbox.put(number, convert(value));
+            if let Some(mailbox) = weak.upgrade() {
+                mailbox.put(number, convert(value, &weak));
             }
         });
         open(&self.mail).under_way.insert(number, operation);
