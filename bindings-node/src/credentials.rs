@@ -4,12 +4,13 @@
 //! `client.rs`.
 
 use crate::convert;
+use crate::mutex;
 use napi::bindgen_prelude::{Function, JsObjectValue, Object, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Result, Status, ValueType};
 use napi_derive::napi;
 use quorlock::{Credentials, CredentialsRequest};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Returns the function that passes the core's requests to `ask`, on the event loop. Does not keep the process
 /// alive. In an environment that has ended, a request fails.
@@ -33,7 +34,7 @@ impl Request {
     /// The address of the node; empty if the request was answered.
     #[napi(getter, catch_unwind)]
     pub fn address(&self) -> String {
-        let request = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = mutex::lock(&self.0);
         request.as_ref().map(|request| request.address().to_owned()).unwrap_or_default()
     }
 
@@ -54,7 +55,7 @@ impl Request {
 
 impl Request {
     fn answer(&self, answer: std::result::Result<Credentials, String>) {
-        let request = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let request = mutex::lock(&self.0).take();
         if let Some(request) = request {
             request.answer(answer);
         }

@@ -12,6 +12,7 @@ mod election;
 mod lease;
 mod log;
 mod mailbox;
+mod mutex;
 mod outcome;
 mod scope;
 mod semaphore;

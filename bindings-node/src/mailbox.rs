@@ -4,13 +4,14 @@
 //! that arrive together are therefore delivered in one call, and no threadsafe function is created per
 //! operation. The mailbox must not keep the process alive. Used by `client.rs` and `outcome.rs`.
 
+use crate::mutex;
 use napi::bindgen_prelude::{FnArgs, Function, JsValuesTupleIntoVec};
 use napi::threadsafe_function::ThreadsafeFunction;
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Result, Status};
 use quorlock::{Operation, Pending};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Called with the numbers that identify the finished operations, and with their outcomes.
 pub(crate) type Deliver<'a, O> = Function<'a, Delivery<O>, ()>;
@@ -46,10 +47,6 @@ fn to_js(number: u64) -> f64 {
     number as f64
 }
 
-fn open<O>(mail: &Mutex<Mail<O>>) -> MutexGuard<'_, Mail<O>> {
-    mail.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<O> Mailbox<O>
 where
     O: Send + 'static,
@@ -63,7 +60,7 @@ where
             // Cancelled results are dropped only after the mutex is unlocked, because dropping a lease starts
             // its release.
             let (done, _cancelled) =
-                weak.upgrade().map(|mail| open(&mail).take()).unwrap_or_default();
+                weak.upgrade().map(|mail| mutex::lock(&mail).take()).unwrap_or_default();
             let numbered = |(number, outcome)| (to_js(number), outcome);
             let (numbers, outcomes) = done.into_iter().map(numbered).unzip();
             Ok((numbers, outcomes).into())
@@ -78,7 +75,7 @@ where
         convert: impl FnOnce(T, &Weak<Self>) -> O + Send + 'static,
     ) -> f64 {
         let number = {
-            let mut mail = open(&self.mail);
+            let mut mail = mutex::lock(&self.mail);
             mail.last += 1;
             mail.last
         };
@@ -89,13 +86,13 @@ where
                 mailbox.put(number, convert(value, &weak));
             }
         });
-        open(&self.mail).under_way.insert(number, operation);
+        mutex::lock(&self.mail).under_way.insert(number, operation);
         to_js(number)
     }
 
     /// Cancels an operation. Its result is not delivered, even if it is already in the mailbox.
     pub(crate) fn cancel(&self, number: f64) {
-        let operation = open(&self.mail).under_way.remove(&(number as u64));
+        let operation = mutex::lock(&self.mail).under_way.remove(&(number as u64));
         if let Some(operation) = operation {
             operation.cancel();
         }
@@ -103,7 +100,7 @@ where
 
     fn put(&self, number: u64, outcome: O) {
         let was_empty = {
-            let mut mail = open(&self.mail);
+            let mut mail = mutex::lock(&self.mail);
             mail.done.push((number, outcome));
             mail.done.len() == 1
         };

@@ -7,6 +7,7 @@
 
 use crate::exit;
 use crate::imports::START;
+use crate::mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use quorlock::PerProcess;
@@ -211,7 +212,7 @@ impl State {
 
 impl Calls {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        mutex::lock(&self.state)
     }
 
     /// Adds a worker if `is_needed` returns `true`. Returns it; the caller must start its thread.

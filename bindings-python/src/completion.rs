@@ -10,12 +10,13 @@ use crate::credentials;
 use crate::exit::{self, Entered};
 use crate::inbox::{Cancel, Inbox, Letter, Shared};
 use crate::logging;
+use crate::mutex;
 use crate::waiting::{self, hub, wait};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use quorlock::Error;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Enters this crate, as [`exit::enter`] does, to start an operation of the core. Starts what the operation may need:
@@ -82,7 +83,7 @@ impl Pending {
     }
 
     fn take(&self) -> PyResult<Box<dyn Operation>> {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = mutex::lock(&self.0).take();
         taken.ok_or_else(|| PyRuntimeError::new_err("this operation was already awaited"))
     }
 
@@ -198,12 +199,12 @@ impl<T> ResultCell<T> {
     /// Stores `value` and returns the previous one, which the caller drops without holding the mutex:
     /// dropping it may release a lease.
     fn replace(&self, value: Value<T>) -> Value<T> {
-        std::mem::replace(&mut *self.value.lock().unwrap_or_else(PoisonError::into_inner), value)
+        std::mem::replace(&mut *mutex::lock(&self.value), value)
     }
 
     /// Stores the result unless the operation was cancelled. Returns whether it was stored.
     fn fill(&self, value: T) -> bool {
-        let mut stored = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = mutex::lock(&self.value);
         let is_wanted = matches!(*stored, Value::Awaited);
         let unwanted = if is_wanted {
             *stored = Value::Ready(value);
@@ -219,7 +220,7 @@ impl<T> ResultCell<T> {
 
 impl<T: Send + 'static> Letter for ResultCell<T> {
     fn open(&self, py: Python<'_>) -> Option<PyResult<(Py<PyAny>, Py<PyAny>)>> {
-        let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = mutex::lock(&self.value);
         matches!(*value, Value::Ready(_)).then(|| Ok((self.target.clone_ref(py), py.None())))
     }
 }

@@ -50,6 +50,11 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
     }
 }
 
+/// Converts a value, or returns `None` if it is `None`.
+pub(crate) fn given(given: &Bound<'_, PyAny>) -> Option<OptionValue> {
+    (!given.is_none()).then(|| value(given))
+}
+
 /// Returns a dict, or another mapping as a dict.
 fn dict<'py>(given: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
     if let Ok(dict) = given.cast::<PyDict>() {

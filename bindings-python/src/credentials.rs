@@ -7,10 +7,11 @@
 
 use crate::calls::Kind;
 use crate::exit;
+use crate::mutex;
 use pyo3::prelude::*;
 use quorlock::{Credentials, CredentialsRequest};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Whether a client of this process, or of the one that forked it, has such a function.
 static IS_USED: AtomicBool = AtomicBool::new(false);
@@ -29,18 +30,15 @@ pub(crate) fn provider(
         let request = Arc::new(Mutex::new(Some(request)));
         let ask = Arc::clone(&ask);
         let waiting = Arc::clone(&request);
-        let is_needed = move || open(&waiting).as_ref().is_some_and(CredentialsRequest::is_needed);
+        let is_needed =
+            move || mutex::lock(&waiting).as_ref().is_some_and(CredentialsRequest::is_needed);
         Kind::Credentials.put_while(&key, is_needed, move |py| {
-            let request = open(&request).take();
+            let request = mutex::lock(&request).take();
             let address = request.as_ref().map(|request| request.address().to_owned());
             let arguments = (address.unwrap_or_default(), Reply(Mutex::new(request)));
             Ok((ask.clone_ref(py), arguments.into_pyobject(py)?.unbind()))
         });
     })
-}
-
-fn open<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the thread that calls such functions, unless there is one: a forked child has none.
@@ -79,7 +77,7 @@ impl Reply {
 
 impl Reply {
     fn answer(&self, answer: Result<Credentials, String>) {
-        let request = open(&self.0).take();
+        let request = mutex::lock(&self.0).take();
         if let Some(request) = request {
             request.answer(answer);
         }

@@ -10,6 +10,7 @@
 
 use crate::calls::Kind;
 use crate::exit;
+use crate::mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use quorlock::PerProcess;
@@ -21,7 +22,7 @@ use std::os::fd::AsRawFd;
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// A result for one future or callback of an event loop.
 pub(crate) trait Letter: Send + Sync {
@@ -161,7 +162,7 @@ impl Drop for Inbox {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        mutex::lock(&self.state)
     }
 
     /// Registers an operation to be cancelled when the inbox is dropped. Returns the number to remove it

@@ -8,18 +8,19 @@
 //! never got must be dropped as a [`Lease`].
 
 use crate::completion::{self, Pending};
-use crate::convert::{IntoPython, error, value, warn_about_unit};
+use crate::convert::{IntoPython, error, given, value, warn_about_unit};
 use crate::exit;
 use crate::imports::LEASE;
 use crate::inbox::Inbox;
+use crate::mutex;
 use crate::scope;
 use crate::waiting;
 use pyo3::exceptions::{PyBaseException, PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quorlock::{Dialect, Mode};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The native part of `quorlock.Lease`.
@@ -160,7 +161,7 @@ impl Lease {
     fn extend(&self, ttl: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let _entered = exit::enter(ttl.py());
         warn_about_unit(ttl)?;
-        let ttl = (!ttl.is_none()).then(|| value(ttl));
+        let ttl = given(ttl);
         Ok(Pending::of(self.0.extend_by(Dialect::Python, ttl.as_ref())))
     }
 
@@ -178,7 +179,7 @@ impl Lease {
     /// Starts to detach the lease. The result is a [`Detached`].
     fn detach(&self, within: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let _entered = exit::enter(within.py());
-        let within = (!within.is_none()).then(|| value(within));
+        let within = given(within);
         Ok(Pending::of(self.0.detach_by(Dialect::Python, within.as_ref())))
     }
 
@@ -189,7 +190,7 @@ impl Lease {
         within: &Bound<'_, PyAny>,
     ) -> PyResult<Pending> {
         let _entered = exit::enter(within.py());
-        let within = (!within.is_none()).then(|| value(within));
+        let within = given(within);
         let handing = self.0.hand_over_by(Dialect::Python, &value(successor), within.as_ref());
         Ok(Pending::of(handing))
     }
@@ -243,8 +244,7 @@ impl IntoPython for quorlock::Detached {
 impl Detached {
     /// Returns the text, the first time.
     fn take(&self) -> Option<String> {
-        let mut detached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        detached.take().map(quorlock::Detached::into_text)
+        mutex::lock(&self.0).take().map(quorlock::Detached::into_text)
     }
 }
 

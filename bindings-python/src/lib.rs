@@ -16,6 +16,7 @@ mod inbox;
 mod lease;
 mod lock;
 mod logging;
+mod mutex;
 mod observer;
 mod scope;
 mod testing;

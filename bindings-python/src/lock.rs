@@ -14,6 +14,7 @@ use crate::convert::{self, error, value, values};
 use crate::exit;
 use crate::imports::FRAME;
 use crate::lease::{Lease, LeaseBlock, wrap};
+use crate::mutex;
 use crate::observer::Observer;
 use crate::scope::{self, entered, owner};
 use crate::waiting;
@@ -22,7 +23,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use quorlock::{Dialect, Mode, Owner};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// The base class of [`Lock`] and [`Semaphore`].
 #[pyclass(frozen, subclass, module = "quorlock._quorlock")]
@@ -246,7 +247,7 @@ impl Acquirable {
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<Block>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        mutex::lock(&self.open)
     }
 
     /// Removes the block that is being left: the innermost one of the call at this depth. A block that was entered in

@@ -4,9 +4,10 @@
 //! does the same for the acquires of event loops.
 
 use crate::lease::Lease;
+use crate::mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The observer of a client's acquires, shared with its locks.
 #[derive(Clone, Default)]
@@ -17,12 +18,12 @@ impl Observer {
     /// its finalizer may call this client.
     #[must_use]
     pub(crate) fn replace(&self, observe: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), observe)
+        std::mem::replace(&mut *mutex::lock(&self.0), observe)
     }
 
     /// Returns the function, if there is one.
     pub(crate) fn get(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let observe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let observe = mutex::lock(&self.0);
         observe.as_ref().map(|observe| observe.clone_ref(py))
     }
 

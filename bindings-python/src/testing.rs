@@ -3,10 +3,11 @@
 use crate::completion::Pending;
 use crate::convert::{error, value};
 use crate::exit;
+use crate::mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use quorlock::{Dialect, Fault};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// In-memory nodes that tests can make fail.
 #[pyclass(frozen, module = "quorlock._quorlock")]
@@ -66,6 +67,6 @@ pub(crate) struct FastForward(Mutex<Option<quorlock::FastForward>>);
 #[pymethods]
 impl FastForward {
     fn stop(&self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(mutex::lock(&self.0).take());
     }
 }
