@@ -1,6 +1,6 @@
 //! Converts JavaScript values to options of the core, and errors of the core to plain objects.
 //!
-//! It checks the types of values only: the core decides which values are valid. `index.js` converts the plain
+//! It checks the types of values only: the core decides which values are valid. `errors.js` converts the plain
 //! objects to JavaScript errors. Most other modules of this crate call it.
 
 use napi::bindgen_prelude::{Either, FromNapiValue, JsObjectValue, Object, Unknown};

@@ -1,7 +1,7 @@
 //! Forwards log events of the core to one environment's diagnostics channels.
 //!
-//! It does not filter or format: the core selects events by level, and `index.js` publishes them. Created by
-//! `index.js`, once per environment.
+//! It does not filter or format: the core selects events by level, and `channels.js` publishes them. Created by
+//! `channels.js`, once per environment.
 
 use napi::Result;
 use napi::bindgen_prelude::Function;

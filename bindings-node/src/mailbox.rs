@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 pub(crate) type Deliver<'a, O> = Function<'a, Delivery<O>, ()>;
 type Delivery<O> = FnArgs<(Vec<f64>, Vec<O>)>;
 
-/// Wakes up the event loop. It does not keep the process alive; `index.js` does that while operations are in
+/// Wakes up the event loop. It does not keep the process alive; `operations.js` does that while operations are in
 /// progress.
 type Wake<O> = ThreadsafeFunction<(), (), Delivery<O>, Status, false, true>;
 

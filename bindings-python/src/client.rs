@@ -1,7 +1,7 @@
 //! The native part of `quorlock.Client`.
 //!
 //! This module owns the conversion of a client's options and reports. It must not hold state of its own
-//! except the observer. `_client.py` subclasses [`Client`].
+//! except the observer. `_client.py` wraps [`Client`].
 
 use crate::completion::{Pending, begin};
 use crate::convert::{self, error, values};

@@ -19,12 +19,13 @@ use quorlock::Error;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// Enters this crate, as [`exit::enter`] does, to start an operation of the core. Starts what the operation may need:
-/// the thread that calls loggers, and the one that asks for credentials.
+/// Enters this crate, as [`exit::enter`] does, to start an operation of the core. Starts the threads that the operation
+/// may need, which call loggers and ask for credentials, and reads the levels of the loggers.
 pub(crate) fn begin(py: Python<'_>) -> PyResult<Entered> {
     let entered = exit::enter(py);
-    logging::prepare(py)?;
-    credentials::prepare(py)?;
+    logging::start_thread(py)?;
+    logging::read_levels(py)?;
+    credentials::start_thread(py)?;
     Ok(entered)
 }
 

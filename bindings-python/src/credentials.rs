@@ -41,8 +41,8 @@ pub(crate) fn provider(
     })
 }
 
-/// Starts the thread that calls such functions, unless there is one: a forked child has none.
-pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+/// Starts the thread that calls such functions, if there are any, unless it runs already: a forked child has none.
+pub(crate) fn start_thread(py: Python<'_>) -> PyResult<()> {
     if IS_USED.load(Ordering::Relaxed) { Kind::Credentials.start(py) } else { Ok(()) }
 }
 

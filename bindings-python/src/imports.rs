@@ -1,6 +1,6 @@
 //! The Python functions and classes that this crate calls.
 //!
-//! [`prepare`] looks them up when `quorlock` is imported: imports fail while the interpreter finalizes, and a
+//! [`import_all`] looks them up when `quorlock` is imported: imports fail while the interpreter finalizes, and a
 //! child that is forked during an import would wait forever. All other modules of this crate call this one.
 
 use once_cell::race::OnceBox;
@@ -53,7 +53,7 @@ pub(crate) static WARN_OF_BLOCKING: Imported =
     Imported::new("quorlock._warnings", "warn_of_blocking");
 
 /// Looks all of them up.
-pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn import_all(py: Python<'_>) -> PyResult<()> {
     let all = [
         &BLAME_BLOCKING,
         &ENTERED,

@@ -195,7 +195,8 @@ impl Lease {
         Ok(Pending::of(handing))
     }
 
-    /// Starts a release. `keep`, if given, overrides the option of the lock.
+    /// Starts a release. `keep` is one value, which overrides the option of the lock, or nothing. It is variadic
+    /// because `None` is not "nothing": the core checks it as a value.
     #[pyo3(signature = (*keep))]
     fn release(&self, keep: &Bound<'_, PyTuple>) -> PyResult<Pending> {
         let py = keep.py();

@@ -77,8 +77,8 @@ fn end(py: Python<'_>, releases: bool) -> PyResult<()> {
 
 /// Imports what native code uses, at the end of the import of `quorlock`.
 #[pyfunction]
-fn prepare(py: Python<'_>) -> PyResult<()> {
-    imports::prepare(py)
+fn import_all(py: Python<'_>) -> PyResult<()> {
+    imports::import_all(py)
 }
 
 /// Makes the operations that this thread starts send their requests together, at the next call of `uncork`.
@@ -143,7 +143,7 @@ fn _quorlock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(timeout, module)?)?;
     module.add_function(wrap_pyfunction!(shortened, module)?)?;
     module.add_function(wrap_pyfunction!(end, module)?)?;
-    module.add_function(wrap_pyfunction!(prepare, module)?)?;
+    module.add_function(wrap_pyfunction!(import_all, module)?)?;
     module.add_function(wrap_pyfunction!(logging::records, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
     module.add_function(wrap_pyfunction!(cork, module)?)?;

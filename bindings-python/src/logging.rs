@@ -49,17 +49,15 @@ impl Logging {
     }
 }
 
-/// Prepares for the events of an operation that is about to start.
-///
-/// Reads the logger levels, and starts the forwarding thread if the program uses `logging`.
-pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+/// Starts the thread that forwards events, unless there is one, or the program does not use `logging`.
+pub(crate) fn start_thread(py: Python<'_>) -> PyResult<()> {
     let logging = LOGGING.get_or_init(Logging::start);
     if !logging.has_thread.load(Ordering::Relaxed) && py_uses_logging(py)? {
         // If the thread cannot be started, events stay in the queue; the next operation tries again.
         let has_thread = Kind::Logging.start(py).is_ok();
         logging.has_thread.store(has_thread, Ordering::Relaxed);
     }
-    read_levels(py)
+    Ok(())
 }
 
 /// Waits until the events of an operation that is done are logged.

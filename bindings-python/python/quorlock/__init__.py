@@ -28,7 +28,7 @@ from ._errors import (
 from ._lease import Lease, current_lease
 from ._lock import Lock
 from ._options import ClientOptions, LockOptions, SemaphoreOptions
-from ._quorlock import __version__, prepare
+from ._quorlock import __version__, import_all
 from ._semaphore import Semaphore
 
 if TYPE_CHECKING:
@@ -114,5 +114,5 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-prepare()
-del prepare
+import_all()
+del import_all
