@@ -162,7 +162,7 @@ impl ClientBuilder {
     /// Sets the range of the random delay between two attempts of a waiter that is not notified: 1 ms to 1 h, 50 ms to
     /// 200 ms by default. `shortest` is also how long a notified waiter has priority over other waiters.
     pub fn retry_delay(self, shortest: Duration, longest: Duration) -> Self {
-        let delays = [shortest, longest].map(|delay| OptionValue::Number(delay.as_secs_f64()));
+        let delays = [shortest, longest].map(OptionValue::seconds);
         self.option(Dialect::Rust, "retry_delay", &OptionValue::List(delays.into()))
     }
 
@@ -198,7 +198,7 @@ impl ClientBuilder {
     }
 
     fn duration(self, name: &str, duration: Duration) -> Self {
-        self.option(Dialect::Rust, name, &OptionValue::Number(duration.as_secs_f64()))
+        self.option(Dialect::Rust, name, &OptionValue::seconds(duration))
     }
 
     /// Builds the client. This method reads the TLS files that the URLs name, and does no other IO.

@@ -7,7 +7,7 @@ macro_rules! lease_setters {
         /// Sets the time for which the nodes keep a lease that is not extended: 10 ms to 24 h. A client's default is
         /// 10 s.
         pub fn ttl(self, ttl: std::time::Duration) -> Self {
-            self.option(Dialect::Rust, "ttl", &OptionValue::Number(ttl.as_secs_f64()))
+            self.option(Dialect::Rust, "ttl", &OptionValue::seconds(ttl))
         }
 
         /// Sets whether leases are extended automatically until they are released. A client's default is true.
@@ -19,14 +19,13 @@ macro_rules! lease_setters {
         /// 24 h. Zero, which is a client's default, means that renewal needs no heartbeats. Without `auto_extend`, this
         /// option has no effect.
         pub fn heartbeat_timeout(self, timeout: std::time::Duration) -> Self {
-            let seconds = OptionValue::Number(timeout.as_secs_f64());
-            self.option(Dialect::Rust, "heartbeat_timeout", &seconds)
+            self.option(Dialect::Rust, "heartbeat_timeout", &OptionValue::seconds(timeout))
         }
 
         /// Sets the maximum time that a lease can be held, even if it is extended: 10 ms or more. If you set a value,
         /// the value also limits the `ttl`. A client's default is 1 h; this default does not limit the `ttl`.
         pub fn max_hold(self, max_hold: std::time::Duration) -> Self {
-            self.option(Dialect::Rust, "max_hold", &OptionValue::Number(max_hold.as_secs_f64()))
+            self.option(Dialect::Rust, "max_hold", &OptionValue::seconds(max_hold))
         }
 
         /// Allows leases to be held without a limit.
@@ -45,7 +44,7 @@ macro_rules! lease_setters {
         /// client can acquire the lock. Zero, which is a client's default, means that the nodes delete the key on
         /// release. See [`Lease::release_and_keep`](crate::Lease::release_and_keep).
         pub fn keep(self, keep: std::time::Duration) -> Self {
-            self.option(Dialect::Rust, "keep", &OptionValue::Number(keep.as_secs_f64()))
+            self.option(Dialect::Rust, "keep", &OptionValue::seconds(keep))
         }
 
         /// Sets options by name, like `option`, in the order given. For language bindings.
@@ -69,7 +68,7 @@ macro_rules! wait_setters {
         /// Sets the maximum time that an acquire waits for other holders. Zero means a single attempt. A client's
         /// default is 10 s.
         pub fn wait(self, wait: std::time::Duration) -> Self {
-            self.option(Dialect::Rust, "wait", &OptionValue::Number(wait.as_secs_f64()))
+            self.option(Dialect::Rust, "wait", &OptionValue::seconds(wait))
         }
 
         /// Makes acquires wait for other holders without a limit.

@@ -3,6 +3,7 @@
 
 use crate::config::quoted::Quoted;
 use crate::config::secret::without_secrets;
+use std::time::Duration;
 
 /// The form in which a language writes option names and values. Error messages use the form of the program's language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +188,11 @@ pub enum OptionValue {
 }
 
 impl OptionValue {
+    /// Returns a duration in the form of [`Dialect::Rust`]: a number of seconds.
+    pub(crate) fn seconds(duration: Duration) -> Self {
+        Self::Number(duration.as_secs_f64())
+    }
+
     /// Returns the value as messages show it. The contents of strings are not shown, because they may be secrets.
     /// Strings from environment variables are an exception: messages show these strings without known secrets, so that
     /// operators can find a mistake.

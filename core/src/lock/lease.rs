@@ -283,7 +283,7 @@ impl Lease {
     /// nodes confirm within `connect_timeout`; the validity end is then unchanged. The error is [`ErrorCode::Config`]
     /// if `ttl` is out of range.
     pub fn extend(&self, ttl: Option<Duration>) -> Pending<Result<()>> {
-        let seconds = ttl.map(|ttl| OptionValue::Number(ttl.as_secs_f64()));
+        let seconds = ttl.map(OptionValue::seconds);
         self.extend_by(Dialect::Rust, seconds.as_ref())
     }
 
@@ -326,7 +326,7 @@ impl Lease {
     ///
     /// [`ErrorCode::Config`] if `keep` is out of range. In this case, the lease is not released.
     pub fn release_and_keep(&self, keep: Duration) -> Result<Pending<bool>> {
-        self.release_by(Dialect::Rust, Some(&OptionValue::Number(keep.as_secs_f64())))
+        self.release_by(Dialect::Rust, Some(&OptionValue::seconds(keep)))
     }
 
     /// Like [`Lease::release_and_keep`], but takes `keep` as `dialect` writes it; `None` uses the option `keep` of the
@@ -370,8 +370,7 @@ impl Lease {
     /// lease of [`Client::keep`](crate::Client::keep) or [`Client::resume`](crate::Client::resume), because other
     /// processes may also have that lease.
     pub fn detach(&self, within: Duration) -> Pending<Result<Detached>> {
-        let seconds = OptionValue::Number(within.as_secs_f64());
-        self.detach_by(Dialect::Rust, Some(&seconds))
+        self.detach_by(Dialect::Rust, Some(&OptionValue::seconds(within)))
     }
 
     /// Like [`Lease::detach`], but takes `within` as `dialect` writes it. `None` means 30 s, or `restart_guard` if that
@@ -402,8 +401,7 @@ impl Lease {
     /// stays valid.
     pub fn hand_over(&self, successor: &str, within: Duration) -> Pending<Result<bool>> {
         let name = OptionValue::Text(successor.to_owned());
-        let seconds = OptionValue::Number(within.as_secs_f64());
-        self.hand_over_by(Dialect::Rust, &name, Some(&seconds))
+        self.hand_over_by(Dialect::Rust, &name, Some(&OptionValue::seconds(within)))
     }
 
     /// Like [`Lease::hand_over`], but takes the arguments as `dialect` writes them. For language bindings.
