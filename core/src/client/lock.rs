@@ -3,6 +3,7 @@
 
 use crate::client::setters::{lease_setters, wait_setters};
 use crate::client::setup::Setup;
+use crate::config::endpoint::Endpoint;
 use crate::config::mode::{Mode, Modes};
 use crate::config::options::{Options, Scope};
 use crate::config::resources::Resources;
@@ -47,9 +48,10 @@ pub(crate) enum WantedPermits {
 impl Lock {
     pub(crate) fn new(setup: Arc<Setup>, resources: Resources) -> Self {
         let options = setup.options.clone();
-        let checked = resources
-            .check()
-            .and_then(|()| resources.check_keys(&options.key_prefix, setup.has_cluster()));
+        // On a Redis Cluster, all keys of a lock must be in one slot.
+        let has_cluster = setup.endpoints.iter().any(Endpoint::is_cluster);
+        let checked =
+            resources.check().and_then(|()| resources.check_keys(&options.key_prefix, has_cluster));
         let mistake = checked.err();
         Self { setup, resources, options, scope: Scope::Lock, permits: None, mistake }
     }
@@ -238,7 +240,7 @@ impl Lock {
             };
             let acquire =
                 Acquire::new(renewer, &self.resources, keys, options, owner, giver, permits);
-            renewer.driver().begin_for(|sender| acquire.run(caller(sender)))
+            renewer.driver.begin_for(|sender| acquire.run(caller(sender)))
         });
         Pending::started(started)
     }

@@ -38,11 +38,6 @@ impl Setup {
         })
     }
 
-    /// Whether any node is a Redis Cluster, where all keys of a lock must be in one slot.
-    pub(crate) fn has_cluster(&self) -> bool {
-        self.endpoints.iter().any(Endpoint::is_cluster)
-    }
-
     /// Returns the renewer of this process, and creates it at the first call. The renewer owns the client's leases.
     pub(crate) fn renewer(&self) -> &Arc<Renewer> {
         let renewer = self.renewer.get_or_init(|| {
@@ -53,13 +48,13 @@ impl Setup {
         // this thread finds the client closed.
         fence(Ordering::SeqCst);
         if self.is_closed() {
-            renewer.driver().closing.cancel();
+            renewer.driver.closing.cancel();
         }
         renewer
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
-        self.renewer().driver()
+        &self.renewer().driver
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -71,8 +66,8 @@ impl Setup {
         self.closed.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         let Some(renewer) = self.renewer.get() else { return Pending::ready(()) };
-        renewer.driver().closing.cancel();
+        renewer.driver.closing.cancel();
         renewer.close();
-        renewer.driver().close()
+        renewer.driver.close()
     }
 }

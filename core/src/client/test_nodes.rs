@@ -203,7 +203,7 @@ impl TestNodes {
         let urls = self.urls();
         run(async move {
             let leases = leases(|lease| {
-                let nodes = &lease.driver().nodes;
+                let nodes = &lease.driver.nodes;
                 nodes.iter().any(|node| urls.iter().any(|url| url == node.address()))
             });
             for lease in leases {

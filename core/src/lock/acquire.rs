@@ -118,7 +118,7 @@ impl Acquire {
         giver: Option<Giver>,
         permits: Option<(u32, u32)>,
     ) -> Self {
-        let driver = renewer.driver();
+        let driver = &renewer.driver;
         let now = clock::now();
         // Adopters do not queue, because waiting behind others does not help: either the nodes still hold the detached
         // lease, or nobody can adopt it any more.

@@ -128,7 +128,7 @@ pub(crate) async fn hand_over(
     term: Term,
     mut caller: oneshot::Sender<Result<bool>>,
 ) {
-    let driver = Arc::clone(held.driver());
+    let driver = Arc::clone(&held.driver);
     let keys = Arc::clone(&held.grant.subject.keys);
     let resource = held.grant.resources.first().map(String::as_str).unwrap_or_default();
     let channel = candidate_channel(&driver.options.key_prefix, resource, &successor);

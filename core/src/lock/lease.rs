@@ -290,11 +290,11 @@ impl Lease {
     /// Like [`Lease::extend`], but takes `ttl` as `dialect` writes it. For language bindings.
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
         Pending::started(self.tracked().and_then(|Tracked { held, .. }| {
-            let options = &held.driver().options;
+            let options = &held.driver.options;
             let ttl = ttl.map(|ttl| options.extension_ttl(dialect, ttl)).transpose()?;
             self.check()?;
             let term = Term { ttl: ttl.unwrap_or(held.grant.term.ttl), ..held.grant.term };
-            held.driver().begin_for(|caller| extend(Arc::clone(held), term, caller))
+            held.driver.begin_for(|caller| extend(Arc::clone(held), term, caller))
         }))
     }
 
@@ -381,10 +381,10 @@ impl Lease {
         within: Option<&OptionValue>,
     ) -> Pending<Result<Detached>> {
         Pending::started(self.tracked().and_then(|Tracked { held, .. }| {
-            let within = held.driver().options.within(dialect, within)?;
+            let within = held.driver.options.within(dialect, within)?;
             held.check_hand_over()?;
             let term = Term { ttl: within, ..held.grant.term };
-            held.driver().begin_for(|caller| detach(Arc::clone(held), term, caller))
+            held.driver.begin_for(|caller| detach(Arc::clone(held), term, caller))
         }))
     }
 
@@ -416,7 +416,7 @@ impl Lease {
     ) -> Pending<Result<bool>> {
         Pending::started(self.tracked().and_then(|Tracked { held, .. }| {
             let term = held.grant.term;
-            let options = &held.driver().options;
+            let options = &held.driver.options;
             let successor = Options::successor(dialect, successor)?;
             let within = within.map(|within| options.within(dialect, Some(within))).transpose()?;
             let mistake = if self.resources().len() > 1 {
@@ -433,7 +433,7 @@ impl Lease {
             }
             held.check_hand_over()?;
             let term = Term { ttl: within.unwrap_or(term.ttl), ..term };
-            held.driver().begin_for(|caller| hand_over(Arc::clone(held), successor, term, caller))
+            held.driver.begin_for(|caller| hand_over(Arc::clone(held), successor, term, caller))
         }))
     }
 
@@ -461,7 +461,7 @@ impl Lease {
             if !held.begin_downgrade()? {
                 return Ok(Pending::ready(Ok(())));
             }
-            held.driver().begin_for(|caller| downgrade(Arc::clone(held), caller))
+            held.driver.begin_for(|caller| downgrade(Arc::clone(held), caller))
         }))
     }
 

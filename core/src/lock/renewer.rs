@@ -52,7 +52,7 @@ pub(crate) struct Renewer {
     schedule: Mutex<Schedule>,
     /// Notified when a wake-up before `next_wake` was scheduled, and when the renewer is dropped.
     rescheduled: Arc<Notify>,
-    driver: Arc<Driver>,
+    pub(crate) driver: Arc<Driver>,
 }
 
 /// The times at which to handle the leases of one client.
@@ -119,10 +119,6 @@ impl Renewer {
             renewer.driver.closing.cancel();
         }
         renewer
-    }
-
-    pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.driver
     }
 
     /// Starts to renew a lease, and returns the ID that the renewer assigned to the lease. Must be called on the

@@ -31,7 +31,7 @@ impl Acquire {
     /// Waits in the local queue. Returns `None` when it is this acquire's turn, and at once if this acquire does not
     /// queue. Returns an error if `wait` ends first, if too few nodes can vote, or if the acquire must not wait.
     pub(super) async fn wait_in_local_queue(&mut self) -> Option<Error> {
-        if self.place.as_ref()?.joined_behind_others() {
+        if self.place.as_ref()?.joined_behind_others {
             self.begin_to_wait(None);
             if let Some(mistake) = self.mistake.take() {
                 return Some(mistake);
@@ -129,7 +129,7 @@ impl Acquire {
     pub(super) fn queue_entry(&mut self) -> Option<QueueEntry> {
         let entry = self.place.as_mut().and_then(Place::queue_entry)?;
         let Some(permits) = &self.permits else { return Some(entry) };
-        let waiter = queue::name_with_permits(&entry.waiter, permits.count(), permits.limit());
+        let waiter = queue::name_with_permits(&entry.waiter, permits.count, permits.limit);
         Some(QueueEntry { waiter, ..entry })
     }
 
@@ -176,7 +176,7 @@ impl Acquire {
             self.join_queues();
             let left = next.since(clock::now());
             let Some(place) = &mut self.place else { return sleep(left).await };
-            let retry_now = place.retry_now();
+            let retry_now = Arc::clone(&place.retry_now);
             let notification = tokio::select! {
                 biased;
                 notification = place.next_notification() => notification,

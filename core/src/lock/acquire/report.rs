@@ -94,8 +94,7 @@ fn permits_message(
     permits: &PermitChoice,
     waited: Option<Duration>,
 ) -> String {
-    let count = permits.count();
-    let limit = permits.limit();
+    let PermitChoice { count, limit, .. } = *permits;
     let wanted = match count {
         1 => format!("no permit of {resources} was free"),
         _ => format!("{count} permits of {resources} were not free"),

@@ -60,7 +60,7 @@ pub(crate) async fn detach(
     mut caller: oneshot::Sender<Result<Detached>>,
 ) {
     let (sender, extended) = oneshot::channel();
-    held.driver().detach(extend(Arc::clone(&held), term, sender));
+    held.driver.detach(extend(Arc::clone(&held), term, sender));
     let ready = async {
         let extended = extended.await;
         if let Ok(Ok(())) = extended {

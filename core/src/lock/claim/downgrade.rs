@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 /// answered or timed out.
 pub(crate) async fn downgrade(held: Arc<HeldLease>, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
-    let driver = held.driver();
+    let driver = &held.driver;
     let node_timeout = held.node_timeout();
     let request = Request::Downgrade { subject: held.subject(), turns: driver.turns() };
     let mut fan_out = driver.broadcast(request.clone(), clock::now(), node_timeout);

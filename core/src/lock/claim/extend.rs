@@ -40,7 +40,7 @@ impl ExtensionBatch {
     ///
     /// If `items` is empty.
     pub(crate) fn start(items: Vec<PendingExtension>) -> Self {
-        let driver = Arc::clone(items[0].lease.driver());
+        let driver = Arc::clone(&items[0].lease.driver);
         let ttl = |item: &PendingExtension| item.lease.grant.term.ttl;
         debug_assert!(items.iter().all(|item| ttl(item) == ttl(&items[0])));
         let locks = items
@@ -129,7 +129,7 @@ impl ExtensionBatch {
 /// `connect_timeout`.
 pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::Sender<Result<()>>) {
     let mut caller = Some(caller);
-    let driver = lease.driver();
+    let driver = &lease.driver;
     let delay = driver.options.retry_delay;
     let patience = driver.options.connect_timeout;
     let mut waiting = Waiting::new(clock::now(), None, patience, delay);

@@ -78,7 +78,7 @@ impl Fate {
 /// this value.
 pub(crate) struct HeldLease {
     pub(crate) grant: Arc<Grant>,
-    driver: Arc<Driver>,
+    pub(crate) driver: Arc<Driver>,
     state: Mutex<LeaseState>,
     /// Notified when the claim has changed. Empty until a task waits for a change.
     changed: OnceBox<Notify>,
@@ -185,10 +185,6 @@ impl HeldLease {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock()
-    }
-
-    pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.driver
     }
 
     /// Returns the Redis Cluster slot of the first key. On a Redis Cluster, all keys of the lease are in this slot.

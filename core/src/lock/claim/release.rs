@@ -31,9 +31,9 @@ impl RunningRelease {
         held.wait_for_upgrade().await;
         let patience = held.grant.term.patience().max(held.node_timeout());
         let commands = held.state().claim.send_release();
-        let request = Request::release(&held.subject(), held.driver().turns());
+        let request = Request::release(&held.subject(), held.driver.turns());
         let began = clock::now();
-        let fan_out = held.driver().broadcast(request.clone(), began, patience);
+        let fan_out = held.driver.broadcast(request.clone(), began, patience);
         // The RELEASE is under way now. On each connection, a later ACQUIRE for the same slots follows this RELEASE, so
         // other rounds may try these slots.
         if let Some(permits) = &held.grant.permits {
@@ -113,7 +113,7 @@ impl RunningRelease {
         };
         holds.then(|| {
             let patience = self.held.node_timeout();
-            let delivered = self.held.driver().delivered(node, request.clone(), patience, gone_by);
+            let delivered = self.held.driver.delivered(node, request.clone(), patience, gone_by);
             async move { delivered.await.ok().flatten() }
         })
     }

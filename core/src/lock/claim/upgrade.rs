@@ -41,7 +41,7 @@ impl Lease {
     /// or that other processes may also have.
     pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
         let started = Upgrading::begin(self).and_then(|upgrading| {
-            let driver = Arc::clone(upgrading.held.driver());
+            let driver = Arc::clone(&upgrading.held.driver);
             driver.begin_for(|caller| upgrade(upgrading, caller))
         });
         Pending::started(started)
@@ -83,10 +83,10 @@ impl Drop for Upgrading {
         // The code that ran the upgrade has panicked, so any node may have granted the upgrade. Give the keys back on
         // all nodes; the lease is renewed again after that.
         let mut upgrading = Self { held, renewer, id, undecided: None };
-        self.held.driver().detach(async move {
+        self.held.driver.detach(async move {
             let Upgrading { held, .. } = &upgrading;
             let gone_by = held.gone_by();
-            held.give_back(&subject, held.driver().quorum.all(), gone_by);
+            held.give_back(&subject, held.driver.quorum.all(), gone_by);
             upgrading.wait_for_keys().await;
         });
     }
@@ -107,7 +107,7 @@ pub(crate) async fn upgrade(
 }
 
 fn start(held: &Arc<HeldLease>) -> Result<RunningRound> {
-    let driver = held.driver();
+    let driver = &held.driver;
     let subject = held.subject();
     let Grant { term, max_hold, .. } = *held.grant;
     let keys: Arc<[Keys]> = subject.keys.iter().map(upgraded).collect();
@@ -137,7 +137,7 @@ async fn run(upgrading: &mut Upgrading, mut round: RunningRound) -> Result<Optio
     upgrading.undecided = Some(Arc::clone(round.subject()));
     let held = Arc::clone(&upgrading.held);
     let renewer = Arc::clone(&upgrading.renewer);
-    let driver = Arc::clone(held.driver());
+    let driver = Arc::clone(&held.driver);
     let outcome = tokio::select! {
         biased;
         () = driver.closing.cancelled() => {

@@ -6,7 +6,7 @@
 
 use crate::config::permits::MAX_PERMITS;
 use crate::config::resources::Resources;
-use crate::runtime::mutex::{Mutex, MutexGuard};
+use crate::runtime::mutex::Mutex;
 use crate::runtime::random;
 use crate::telemetry::events;
 use crate::wire::answer::Answered;
@@ -55,16 +55,12 @@ impl Semaphores {
     pub(crate) fn reserve(&self, subject: &Subject) -> Option<Reserved> {
         let semaphore = self.get(subject.permit()?.index);
         let slots = subject.slots();
-        semaphore.slots().take(&slots);
+        semaphore.slots.lock().take(&slots);
         Some(Reserved { semaphore, slots: Mutex::new(slots) })
     }
 }
 
 impl SemaphoreSlots {
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock()
-    }
-
     /// Logs a warning if `known`, the number of slots that a node knows, is larger than `limit`: another client then
     /// uses a larger limit. Does not log the same number or a smaller one again.
     fn check_limit(&self, resource: &Resources, limit: u32, known: u32) {
@@ -93,7 +89,7 @@ impl Reserved {
     /// client's other rounds should try these slots.
     pub(crate) fn give_back(&self, are_free: bool) {
         let slots = std::mem::take(&mut *self.slots.lock());
-        self.semaphore.slots().give_back(&slots, are_free);
+        self.semaphore.slots.lock().give_back(&slots, are_free);
     }
 }
 
@@ -107,8 +103,8 @@ impl Drop for Reserved {
 pub(crate) struct PermitChoice {
     key_prefix: String,
     resources: Resources,
-    limit: u32,
-    count: u32,
+    pub(crate) limit: u32,
+    pub(crate) count: u32,
     semaphore: Arc<SemaphoreSlots>,
     /// Slots that nodes have reported as free to this acquire, the most promising first.
     hints: Vec<u32>,
@@ -144,14 +140,6 @@ impl PermitChoice {
         }
     }
 
-    pub(crate) fn count(&self) -> u32 {
-        self.count
-    }
-
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit
-    }
-
     /// Chooses and reserves the permits to try in the next round, and returns their keys.
     pub(crate) fn choose(&mut self) -> Arc<[Keys]> {
         // Gives back the slots of the last round, which was lost.
@@ -160,7 +148,7 @@ impl PermitChoice {
         let count = self.count as usize;
         self.offers.clear();
         hints.append(&mut self.hints);
-        let slots = self.semaphore.slots().choose(self.limit, count, &hints, random::random);
+        let slots = self.semaphore.slots.lock().choose(self.limit, count, &hints, random::random);
         let keys =
             |slot: &u32| Keys::permit(&self.key_prefix, &self.resources[0], *slot, self.limit);
         let keys = slots.iter().map(keys).collect();
@@ -171,7 +159,7 @@ impl PermitChoice {
 
     /// Whether another waiter of this client may also find free slots, and should therefore try now.
     pub(crate) fn may_be_spare(&self) -> bool {
-        self.semaphore.slots().may_be_spare(self.limit)
+        self.semaphore.slots.lock().may_be_spare(self.limit)
     }
 
     /// Records which slots the answers to a lost round report as free. Returns whether the acquire should start a round
@@ -207,7 +195,7 @@ impl PermitChoice {
         let silent = answers.iter().filter(is_silent).count();
         self.hints = promising(&reports, silent, quorum.size(), self.count as usize);
         if self.hints.is_empty() {
-            self.semaphore.slots().heard_full();
+            self.semaphore.slots.lock().heard_full();
             self.has_waited = true;
         }
         self.at_once = if has_offers { self.at_once + 1 } else { 0 };
@@ -261,7 +249,7 @@ impl PermitChoice {
     /// records that other waiters of this client may also find free slots.
     pub(crate) fn win(&mut self) -> Option<Reserved> {
         if !self.has_waited {
-            self.semaphore.slots().heard_spare();
+            self.semaphore.slots.lock().heard_spare();
         }
         self.reserved.take()
     }

@@ -9,7 +9,7 @@ use crate::config::endpoint::Endpoint;
 use crate::node::subscription::{Subscription, notification};
 use crate::runtime;
 use crate::runtime::clock;
-use crate::runtime::mutex::{Mutex, MutexGuard};
+use crate::runtime::mutex::Mutex;
 use crate::runtime::random;
 use crate::runtime::timer::{sleep, timeout};
 use crate::wire::answer::Failure;
@@ -101,7 +101,7 @@ impl Topic {
 impl Drop for Topic {
     fn drop(&mut self) {
         let subscriber = &self.connections.0;
-        let mut state = subscriber.state();
+        let mut state = subscriber.state.lock();
         if let Some(receivers) = state.topics.get_mut(&self.channel) {
             receivers.remove(&self.number);
             if receivers.is_empty() {
@@ -131,10 +131,6 @@ impl Subscriber {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, SubscriberState> {
-        self.state.lock()
-    }
-
     /// Returns the name of the channel on which the nodes notify this client: random, and the same for all
     /// nodes.
     pub(crate) fn channel(&self) -> &str {
@@ -146,24 +142,24 @@ impl Subscriber {
 
     /// Returns the nodes with an open subscription. Their notifications reach this client now.
     pub(crate) fn connected(&self) -> NodeSet {
-        self.state().connected
+        self.state.lock().connected
     }
 
     /// From now on, sends the notifications for the waiter with this number to `waiter`. Does not keep the connections
     /// open.
     pub(crate) fn register(&self, number: u64, waiter: mpsc::Sender<Notification>) {
-        self.state().waiters.insert(number, waiter);
+        self.state.lock().waiters.insert(number, waiter);
     }
 
     pub(crate) fn unregister(&self, number: u64) {
-        self.state().waiters.remove(&number);
+        self.state.lock().waiters.remove(&number);
     }
 
     /// Subscribes to a channel on all nodes, including nodes that are connected later. Must be called on the runtime.
     pub(crate) fn subscribe(self: &Arc<Self>, channel: &str) -> Topic {
         let connections = self.keep_open();
         let (channel, (sender, messages)) = (Arc::from(channel), mpsc::channel(WAITING_MESSAGES));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.last_topic += 1;
         let number = state.last_topic;
         let receivers = state.topics.entry(Arc::clone(&channel)).or_default();
@@ -176,7 +172,7 @@ impl Subscriber {
 
     /// Opens the connections and keeps them open until the guard is dropped. Must be called on the runtime.
     pub(crate) fn keep_open(self: &Arc<Self>) -> ConnectionsGuard {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.waiting.send_modify(|waiting| *waiting += 1);
         if !state.is_running {
             let subscriber = Arc::clone(self);
@@ -190,7 +186,7 @@ impl Subscriber {
     /// for [`IDLE`]; the next `keep_open` starts this task again.
     async fn run(self: Arc<Self>) {
         loop {
-            self.state().connected = NodeSet::EMPTY;
+            self.state.lock().connected = NodeSet::EMPTY;
             let subscriptions = (0..self.endpoints.len()).map(|node| self.stay_subscribed(node));
             tokio::select! {
                 biased;
@@ -198,7 +194,7 @@ impl Subscriber {
                 () = self.wait_until_idle() => {}
                 _ = join_all(subscriptions) => {}
             }
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.connected = NodeSet::EMPTY;
             if *self.waiting.borrow() == 0 || self.closing.is_cancelled() {
                 state.is_running = false;
@@ -259,7 +255,8 @@ impl Subscriber {
         let mut subscribed = HashSet::new();
         loop {
             changes.borrow_and_update();
-            let wanted: HashSet<Arc<str>> = self.state().topics.keys().map(Arc::clone).collect();
+            let wanted: HashSet<Arc<str>> =
+                self.state.lock().topics.keys().map(Arc::clone).collect();
             let change = async {
                 for channel in subscribed.difference(&wanted) {
                     subscription.unsubscribe(channel).await?;
@@ -279,7 +276,7 @@ impl Subscriber {
     }
 
     fn set_connected(&self, node: usize, connected: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if connected {
             state.connected.insert(node);
             for waiter in state.waiters.values() {
@@ -294,7 +291,7 @@ impl Subscriber {
     /// Passes a message on to its waiter or to the topics of its channel. Sending fails only if the receivers are being
     /// dropped, or if too many messages wait already: a node may send messages faster than the receivers read them.
     fn receive(&self, node: usize, channel: &str, message: &str) {
-        let state = self.state();
+        let state = self.state.lock();
         if let Some(receivers) = state.topics.get(channel) {
             let message = Arc::from(message);
             receivers.values().for_each(|topic| drop(topic.try_send(Arc::clone(&message))));

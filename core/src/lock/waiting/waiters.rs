@@ -6,7 +6,7 @@
 
 use crate::lock::waiting::subscriber::{ConnectionsGuard, Notification, Subscriber, Topic};
 use crate::node::clocks::Clocks;
-use crate::runtime::mutex::{Mutex, MutexGuard};
+use crate::runtime::mutex::Mutex;
 use crate::wire::answer::Answered;
 use crate::wire::keys::Keys;
 use crate::wire::limits::WAITING_MESSAGES;
@@ -105,8 +105,10 @@ pub(crate) struct Place {
     alive: Arc<()>,
     /// Replaced at the start of each round, which makes [`QueueEntry::round`] of earlier rounds dead.
     round: Arc<()>,
-    retry_now: Arc<Notify>,
-    joined_behind_others: bool,
+    /// Notified when another waiter asks this waiter to start a round now.
+    pub(crate) retry_now: Arc<Notify>,
+    /// Whether other waiters of this client were in the queue when this waiter joined.
+    pub(crate) joined_behind_others: bool,
 }
 
 impl Waiters {
@@ -119,10 +121,6 @@ impl Waiters {
         })
     }
 
-    fn local_queue(&self) -> MutexGuard<'_, Line<Arc<[Keys]>, Waiter>> {
-        self.local_queue.lock()
-    }
-
     /// Joins the local queue for these keys. If the queue is empty, it is the waiter's turn immediately.
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
@@ -132,7 +130,7 @@ impl Waiters {
         let waiter =
             Waiter { arrived, turn: turn_sender, report, retry_now: Arc::clone(&retry_now) };
         let (number, is_first) = {
-            let mut local_queue = self.local_queue();
+            let mut local_queue = self.local_queue.lock();
             let (number, is_first) = local_queue.join(keys, waiter);
             if is_first && let Some(waiter) = local_queue.get(keys, number) {
                 waiter.give_turn(Turn::First);
@@ -167,7 +165,7 @@ impl Waiters {
 
     /// Returns the number of acquires in the local queues, including those whose turn it is.
     pub(crate) fn count(&self) -> u64 {
-        self.local_queue().len() as u64
+        self.local_queue.lock().len() as u64
     }
 }
 
@@ -181,11 +179,6 @@ impl Waiter {
 }
 
 impl Place {
-    /// Whether other waiters of this client were in the queue when this waiter joined.
-    pub(crate) fn joined_behind_others(&self) -> bool {
-        self.joined_behind_others
-    }
-
     /// Waits until this waiter has its turn to try, and returns `true`. Returns `false` if the waiter must fail
     /// instead, because too few nodes can vote. Must not be called again after it has returned.
     pub(crate) async fn wait_for_turn(&mut self) -> bool {
@@ -206,7 +199,7 @@ impl Place {
             if self.report().at.is_some_and(|at| at >= since) {
                 return None;
             }
-            if let Some(first) = waiters.local_queue().waiters(&self.keys).next() {
+            if let Some(first) = waiters.local_queue.lock().waiters(&self.keys).next() {
                 first.retry_now.notify_one();
             }
             tokio::select! {
@@ -217,14 +210,9 @@ impl Place {
         }
     }
 
-    /// Returns the [`Notify`] with which another waiter asks this waiter to start a round now.
-    pub(crate) fn retry_now(&self) -> Arc<Notify> {
-        Arc::clone(&self.retry_now)
-    }
-
     /// Returns the report of the first waiter in the local queue.
     pub(crate) fn report(&self) -> RoundReport {
-        let local_queue = self.waiters.local_queue();
+        let local_queue = self.waiters.local_queue.lock();
         local_queue.waiters(&self.keys).next().map(|first| first.report.clone()).unwrap_or_default()
     }
 
@@ -232,20 +220,21 @@ impl Place {
     /// turn, because all of them can share the resources.
     pub(crate) fn win(self) {
         if self.keys.iter().all(Keys::is_shared) {
-            self.waiters.local_queue().each(&self.keys, |waiter| waiter.give_turn(Turn::First));
+            let mut local_queue = self.waiters.local_queue.lock();
+            local_queue.each(&self.keys, |waiter| waiter.give_turn(Turn::First));
         }
     }
 
     /// Gives the next waiter its turn, although this waiter still has its own turn and stays in the queue.
     pub(crate) fn pass_turn(&self) {
-        if let Some(next) = self.waiters.local_queue().after(&self.keys, self.number) {
+        if let Some(next) = self.waiters.local_queue.lock().after(&self.keys, self.number) {
             next.give_turn(Turn::First);
         }
     }
 
     /// Publishes the result of this waiter's round to the waiters behind it.
     pub(crate) fn publish(&self, report: RoundReport) {
-        if let Some(waiter) = self.waiters.local_queue().get(&self.keys, self.number) {
+        if let Some(waiter) = self.waiters.local_queue.lock().get(&self.keys, self.number) {
             waiter.report = report;
         }
         self.waiters.reported.notify_waiters();
@@ -254,7 +243,7 @@ impl Place {
     /// Ends the wait of all waiters that joined the local queue at `since` or earlier: too few nodes can vote, and
     /// rounds of these waiters would have the same result.
     pub(crate) fn end_waiters_since(&self, since: Moment) {
-        self.waiters.local_queue().each(&self.keys, |waiter| {
+        self.waiters.local_queue.lock().each(&self.keys, |waiter| {
             if waiter.arrived <= since {
                 waiter.give_turn(Turn::NoQuorum);
             }
@@ -328,7 +317,7 @@ impl Drop for Place {
         if self.notifications.is_some() {
             self.waiters.subscriber.unregister(self.number);
         }
-        let mut local_queue = self.waiters.local_queue();
+        let mut local_queue = self.waiters.local_queue.lock();
         let report = local_queue.get(&self.keys, self.number).map(|waiter| waiter.report.clone());
         if let Some(next) = local_queue.leave(&self.keys, self.number) {
             next.report = report.unwrap_or_default();

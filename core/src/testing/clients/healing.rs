@@ -18,7 +18,7 @@ fn a_key_repaired_after_the_release_is_released_again() {
     let held = Arc::clone(lease.held().expect("the lease belongs to this process"));
     assert!(lease.release().block_for(PATIENCE).expect("in time"));
 
-    let healing = send_heal(Arc::clone(held.driver()), 0, vec![(held, 60 * PATIENCE)]);
+    let healing = send_heal(Arc::clone(&held.driver), 0, vec![(held, 60 * PATIENCE)]);
     let (done, is_done) = std::sync::mpsc::channel();
     let healing = async move {
         healing.await;
