@@ -131,7 +131,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
         Err(Unresumable::Ended(nodes_left)) => {
             let patience = driver.options.node_timeout(kept.ttl);
             let request = Request::release(&subject, driver.turns());
-            let release = |node| driver.call(node, request.clone(), now, patience);
+            let release = |node: usize| driver.nodes[node].call(request.clone(), now, patience);
             join_all(nodes_left.iter().map(release)).await;
             let message = format!(
                 "the lease of {resources} has ended: {holders} of {nodes} nodes still held it, {needed}"

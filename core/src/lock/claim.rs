@@ -32,6 +32,7 @@ use crate::lock::waiting::waiters::QueueEntry;
 use crate::runtime::clock;
 use crate::wire::request::{Request, Subject, Ticket};
 use quorlock_protocol::{Moment, NodeSet, Term};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ impl Cleanup {
         }
         for node in give_back.iter() {
             let request = Request::GiveBack(Arc::clone(&self.subject));
-            driver.deliver(node, request, self.node_timeout, gone_by);
+            driver.deliver(node, [request], self.node_timeout, gone_by);
         }
         self.release_giver(driver, gone_by, release_giver, release_both);
         for (upgrade, node) in commands.release_upgrades {
@@ -80,7 +81,7 @@ impl Cleanup {
             let requests = requests.map(|subject| Request::release(subject, driver.turns()));
             // Keys may last until `gone_by`, and GIVE BACK may restore a key now for a whole ttl: use the later time.
             let gone = gone_by.max(self.term.gone(clock::now()));
-            driver.deliver_in_turn(node, requests, self.node_timeout, gone);
+            driver.deliver(node, requests, self.node_timeout, gone);
         }
     }
 
@@ -89,15 +90,16 @@ impl Cleanup {
         let subject = Arc::clone(&self.subject);
         let turns = driver.turns();
         let entry = self.queue_entry.clone();
-        let request = move || match entry {
+        // Created just before the first try, because the waiter may begin another round until then.
+        let request = iter::once_with(move || match entry {
             Some(entry) if entry.has_gone_on() => {
                 let keys = Arc::clone(&subject.keys);
                 let token = subject.token.clone();
                 Request::release(&Arc::new(Subject::new(keys, token, None)), turns)
             }
             entry => Request::release_queued(&subject, ticket(entry.as_ref(), node), turns),
-        };
-        driver.deliver_made(node, request, self.node_timeout, gone_by);
+        });
+        driver.deliver(node, request, self.node_timeout, gone_by);
     }
 
     /// Releases the keys that the giver (the lease that was to be taken over) may still have on the nodes in `alone`
@@ -116,11 +118,11 @@ impl Cleanup {
         let giver = Request::release(&giver, driver.turns());
         let gone = Term { ttl: given.within, ..self.term }.gone(clock::now()).max(gone_by);
         for node in alone.iter() {
-            driver.deliver(node, giver.clone(), self.node_timeout, gone);
+            driver.deliver(node, [giver.clone()], self.node_timeout, gone);
         }
         for node in both.iter() {
             let requests = [Request::release(&self.subject, driver.turns()), giver.clone()];
-            driver.deliver_in_turn(node, requests, self.node_timeout, gone);
+            driver.deliver(node, requests, self.node_timeout, gone);
         }
     }
 }

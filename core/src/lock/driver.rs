@@ -220,79 +220,23 @@ impl Driver {
         fan_out
     }
 
-    /// Sends one request to one node, and returns its answer or a timeout. See [`Driver::fan_out`] for the
-    /// arguments.
-    pub(crate) fn call(
-        &self,
-        node: usize,
-        request: Request,
-        began: Moment,
-        patience: Duration,
-    ) -> impl Future<Output = Answered> + use<> {
-        self.nodes[node].call(request, began, patience)
-    }
-
-    /// Sends one request to one node in the background, and repeats the request until the node answers or `horizon` has
-    /// passed. After the client is closed, sends the request at most once more. Each try waits for an answer for
-    /// `patience`. Must be called on the runtime.
+    /// Sends these requests to one node in the background, one after the other. Takes each request from `requests` just
+    /// before its first try, and repeats the request until the node answers or `horizon` has passed. After the client is
+    /// closed, sends each request at most once more. Each try waits for an answer for `patience`. Must be called on the
+    /// runtime.
     pub(crate) fn deliver(
         &self,
         node: usize,
-        request: Request,
-        patience: Duration,
-        horizon: Moment,
-    ) {
-        self.deliver_made(node, move || request, patience, horizon);
-    }
-
-    /// Like [`Driver::deliver`], but calls `request` to create the request just before the first try.
-    pub(crate) fn deliver_made(
-        &self,
-        node: usize,
-        request: impl FnOnce() -> Request + Send + 'static,
+        requests: impl IntoIterator<Item = Request, IntoIter: Send> + Send + 'static,
         patience: Duration,
         horizon: Moment,
     ) {
         let target = Arc::clone(&self.nodes[node]);
         let closing = self.closing.clone();
         self.detach(async move {
-            target.deliver(request(), patience, horizon, &closing).await;
-        });
-    }
-
-    /// Sends a request as [`Driver::deliver`] does. The returned receiver gets the node's answer, and whether the node
-    /// may have applied an earlier copy of the request; `None` if every attempt failed.
-    pub(crate) fn delivered(
-        &self,
-        node: usize,
-        request: Request,
-        patience: Duration,
-        horizon: Moment,
-    ) -> oneshot::Receiver<Option<(Answered, bool)>> {
-        let (sender, delivered) = oneshot::channel();
-        let target = Arc::clone(&self.nodes[node]);
-        let closing = self.closing.clone();
-        self.detach(async move {
-            // Sending fails if nobody waits for the result any more.
-            let _ = sender.send(target.deliver(request, patience, horizon, &closing).await);
-        });
-        delivered
-    }
-
-    /// Sends two requests to one node as [`Driver::deliver`] does. Sends the second request when the delivery of the
-    /// first one has ended.
-    pub(crate) fn deliver_in_turn(
-        &self,
-        node: usize,
-        [first, second]: [Request; 2],
-        patience: Duration,
-        horizon: Moment,
-    ) {
-        let target = Arc::clone(&self.nodes[node]);
-        let closing = self.closing.clone();
-        self.detach(async move {
-            target.deliver(first, patience, horizon, &closing).await;
-            target.deliver(second, patience, horizon, &closing).await;
+            for request in requests {
+                target.deliver(request, patience, horizon, &closing).await;
+            }
         });
     }
 

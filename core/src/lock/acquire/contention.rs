@@ -243,11 +243,11 @@ impl Acquire {
             let turns = self.driver.turns();
             let leave = Request::leave(&subject, turns);
             let join = Request::join(&subject, ticket, turns);
-            let join = self.driver.call(node, join, clock::now(), self.node_timeout);
-            let again = sender.clone();
-            let closing = self.driver.closing.clone();
             let target = Arc::clone(&self.driver.nodes[node]);
             let patience = self.node_timeout;
+            let join = target.call(join, clock::now(), patience);
+            let again = sender.clone();
+            let closing = self.driver.closing.clone();
             let alive = Weak::clone(&alive);
             let join = async move {
                 if join.await.is_err() {
@@ -273,7 +273,7 @@ impl Acquire {
         let horizon = clock::now().plus(self.driver.turns().memory);
         for node in std::mem::take(&mut self.joined).iter() {
             let request = Request::leave(subject, self.driver.turns());
-            self.driver.deliver(node, request, self.node_timeout, horizon);
+            self.driver.deliver(node, [request], self.node_timeout, horizon);
         }
     }
 }

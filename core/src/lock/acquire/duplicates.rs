@@ -31,7 +31,7 @@ pub(crate) async fn find_duplicate(
     let now = clock::now();
     let keys = Arc::clone(&subject.keys);
     let release = Request::release(&subject, driver.turns());
-    let _ = driver.call(node, release, now, patience).await;
+    let _ = driver.nodes[node].call(release, now, patience).await;
     let token = Token::new(subject.token.holder().unwrap_or_default())?;
     let subject = Arc::new(Subject::new(keys, token, None));
     let ttl = term.ttl;
@@ -39,7 +39,7 @@ pub(crate) async fn find_duplicate(
     let turns = driver.turns();
     let request =
         Request::Acquire { subject: Arc::clone(&subject), ttl, proposal, ticket: None, turns };
-    let first = driver.call(node, request.clone(), now, patience).await;
+    let first = driver.nodes[node].call(request.clone(), now, patience).await;
     let mut duplicate = None;
     // If `node` does not grant the ACQUIRE, for example because another client holds the resource, the duplicate stays
     // unknown until the next attempt.

@@ -25,7 +25,7 @@ pub(crate) async fn downgrade(held: Arc<HeldLease>, caller: oneshot::Sender<Resu
             applied += 1;
         } else {
             let gone_by = held.gone_by();
-            driver.deliver(node, request.clone(), node_timeout, gone_by);
+            driver.deliver(node, [request.clone()], node_timeout, gone_by);
         }
         if applied >= driver.quorum.size() {
             answer_caller(&mut caller, Ok(()));

@@ -112,8 +112,17 @@ impl RunningRelease {
             (state.claim.holders().contains(node), state.claim.gone_by())
         };
         holds.then(|| {
+            let driver = &self.held.driver;
+            let target = Arc::clone(&driver.nodes[node]);
+            let closing = driver.closing.clone();
+            let request = request.clone();
             let patience = self.held.node_timeout();
-            let delivered = self.held.driver.delivered(node, request.clone(), patience, gone_by);
+            let (sender, delivered) = oneshot::channel();
+            // A separate task, because the repetition goes on after the release is decided.
+            driver.detach(async move {
+                // Sending fails if nobody waits for the result any more.
+                let _ = sender.send(target.deliver(request, patience, gone_by, &closing).await);
+            });
             async move { delivered.await.ok().flatten() }
         })
     }

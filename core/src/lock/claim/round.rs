@@ -385,8 +385,8 @@ impl RunningRound {
         let subject = Arc::clone(self.subject());
         let Cleanup { term, node_timeout, .. } = self.cleanup;
         let request = Request::Raise { subject, ttl: term.ttl, fence };
-        let raise = |node| {
-            let call = self.driver.call(node, request.clone(), self.sent, node_timeout);
+        let raise = |node: usize| {
+            let call = self.driver.nodes[node].call(request.clone(), self.sent, node_timeout);
             async move { (node, call.await) }.boxed()
         };
         self.raises.get_or_insert_default().extend(nodes.iter().map(raise));
@@ -467,7 +467,7 @@ fn leave_if_joined_late(cleanup: &Cleanup, driver: &Driver, node: usize, answere
     let Ok(token) = Token::new("") else { return };
     let subject = Subject::new(Arc::clone(&subject.keys), token, subject.waiter.clone());
     let request = Request::leave(&Arc::new(subject), driver.turns());
-    driver.deliver(node, request, *node_timeout, clock::now().plus(driver.turns().memory));
+    driver.deliver(node, [request], *node_timeout, clock::now().plus(driver.turns().memory));
 }
 
 /// Whether the node has refused because others hold the resource, so that the waiter may be in the node's queue. A
