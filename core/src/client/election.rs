@@ -36,21 +36,20 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 #[must_use = "a candidate does nothing until `next` or `run` is called"]
 pub struct Election {
-    setup: Arc<Setup>,
     lock: Lock,
 }
 
 impl Election {
     pub(crate) fn new(setup: Arc<Setup>, resource: String) -> Self {
-        let lock = Lock::new(Arc::clone(&setup), resource.into()).wait_forever().unlimited_hold();
-        Self { setup, lock: lock.with_scope(Scope::Election) }
+        let lock = Lock::new(setup, resource.into()).wait_forever().unlimited_hold();
+        Self { lock: lock.with_scope(Scope::Election) }
     }
 
     lease_setters!();
 
     /// Sets an option by name, for language bindings. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
-        Self { lock: self.lock.option(dialect, name, value), ..self }
+        Self { lock: self.lock.option(dialect, name, value) }
     }
 
     /// Returns the candidate, or the first error in its resource and options.
@@ -59,8 +58,7 @@ impl Election {
     ///
     /// [`ErrorCode::Config`] for an invalid resource or option.
     pub fn checked(self) -> Result<Self> {
-        let Self { setup, lock } = self;
-        Ok(Self { setup, lock: lock.checked()? })
+        Ok(Self { lock: self.lock.checked()? })
     }
 
     /// The resource whose leader is elected.
@@ -81,7 +79,7 @@ impl Election {
     #[doc(hidden)]
     pub fn next_as(&self) -> Pending<Result<Lease>> {
         let started = self.lock.prepare().and_then(|keys| {
-            let driver = self.setup.driver();
+            let driver = self.lock.setup.driver();
             let campaign = Campaign { election: self.clone(), driver: Arc::clone(driver), keys };
             let (sender, receiver) = oneshot::channel();
             driver.begin(campaign.run(sender))?;
@@ -224,7 +222,7 @@ impl Campaign {
         let Some(mut topic) = self.listen() else { return pending().await };
         loop {
             let text = topic.next().await;
-            let adoption = Adoption::new(Arc::clone(&self.election.setup), &text);
+            let adoption = Adoption::new(Arc::clone(&self.election.lock.setup), &text);
             // The message is only a hint: it may be a probe, be forged, concern another resource, or come too late.
             let Some(adoption) = adoption.like(&self.election.lock) else { continue };
             if let Ok(lease) = adoption.acquire_as(None).await {

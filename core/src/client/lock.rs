@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    setup: Arc<Setup>,
+    pub(super) setup: Arc<Setup>,
     resources: Resources,
     options: Options,
     scope: Scope,
@@ -117,6 +117,14 @@ impl Lock {
         match &self.permits {
             Some(WantedPermits::Adopted { slots, .. }) => slots,
             _ => &[],
+        }
+    }
+
+    /// The limit of a semaphore, and the number of its permits that an acquire takes; `None` for a lock or an adoption.
+    pub(crate) fn wanted_permits(&self) -> Option<(u32, u32)> {
+        match self.permits {
+            Some(WantedPermits::Any { limit, count }) => Some((limit, count)),
+            _ => None,
         }
     }
 
@@ -234,10 +242,7 @@ impl Lock {
     ) -> Pending<Result<T>> {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
-            let permits = match self.permits {
-                Some(WantedPermits::Any { limit, count }) => Some((limit, count)),
-                _ => None,
-            };
+            let permits = self.wanted_permits();
             let acquire =
                 Acquire::new(renewer, &self.resources, keys, options, owner, giver, permits);
             renewer.driver.begin_for(|sender| acquire.run(caller(sender)))
@@ -251,13 +256,30 @@ impl Lock {
     ///
     /// The error is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum) if too few nodes answer to decide.
     pub fn locked(&self) -> Pending<Result<bool>> {
-        let started = self.prepare().and_then(|keys| {
-            let resources = self.resources.clone();
-            let patience = self.options.node_timeout(self.options.ttl);
-            let driver = self.setup.driver();
-            driver.ask(async move |driver| locked(&driver, &resources, keys, patience).await)
-        });
-        Pending::started(started)
+        let patience = self.options.node_timeout(self.options.ttl);
+        self.query(async move |driver, keys, resources| {
+            locked(&driver, &resources, keys, patience).await
+        })
+    }
+
+    /// Starts a background task that waits for the connections with [`Driver::ready`], then calls `work` with the
+    /// driver, the keys and the resources of this lock, and sends the result to the returned [`Pending`]. The result is
+    /// an error if a resource or an option is invalid, the client is closed, or two nodes are duplicates.
+    pub(crate) fn query<T, F>(
+        &self,
+        work: impl FnOnce(Arc<Driver>, Arc<[Keys]>, Resources) -> F + Send + 'static,
+    ) -> Pending<Result<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send,
+    {
+        let resources = self.resources.clone();
+        Pending::started(self.prepare().and_then(|keys| {
+            self.setup.driver().ask(async move |driver: Arc<Driver>| {
+                driver.ready().await.map_err(|error| error.about(&resources))?;
+                work(driver, keys, resources).await
+            })
+        }))
     }
 
     pub(crate) fn prepare(&self) -> Result<Arc<[Keys]>> {

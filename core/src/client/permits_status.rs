@@ -1,6 +1,6 @@
 //! The status of a semaphore: the holder of each permit, and the report of each node. No acquire relies on this status.
 
-use crate::client::setup::Setup;
+use crate::client::lock::Lock;
 use crate::client::status::ask;
 use crate::config::resources::Resources;
 use crate::error::{NodeOutcome, NodeReport, Result};
@@ -135,23 +135,20 @@ fn stored(answered: &Answered) -> Option<StoredPermits> {
     }
 }
 
-/// Queries the status of a semaphore on all nodes. If `checked` is an error, returns this error without a query.
-pub(crate) fn status(
-    setup: &Arc<Setup>,
-    resources: &[String],
-    limit: u32,
-    checked: Result<()>,
-) -> Pending<Result<SemaphoreStatus>> {
-    let started = checked.and_then(|()| {
-        let resources = Resources::from(resources.to_vec());
-        setup.driver().ask(async move |driver| look(&driver, &resources, limit).await)
-    });
-    Pending::started(started)
+/// Queries the status of a semaphore on all nodes. `lock` acquires the permits of the semaphore.
+pub(crate) fn status(lock: &Lock, limit: u32) -> Pending<Result<SemaphoreStatus>> {
+    lock.query(async move |driver, keys, resources| {
+        look(&driver, &keys[0], &resources, limit).await
+    })
 }
 
-async fn look(driver: &Driver, resources: &Resources, limit: u32) -> Result<SemaphoreStatus> {
-    driver.ready().await.map_err(|error| error.about(resources))?;
-    let semaphore = Arc::new(Keys::semaphore(&driver.options.key_prefix, &resources[0]));
+async fn look(
+    driver: &Driver,
+    semaphore: &Keys,
+    resources: &Resources,
+    limit: u32,
+) -> Result<SemaphoreStatus> {
+    let semaphore = Arc::new(semaphore.clone());
     let request = |_| Some(Request::InspectPermits { semaphore: Arc::clone(&semaphore) });
     let answers = ask(driver, request).await;
     if answers.iter().filter(|(_, answered)| stored(answered).is_some()).count()

@@ -37,11 +37,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 #[must_use = "a semaphore does nothing until it is acquired"]
 pub struct Semaphore {
+    /// A lock that acquires the permits. Its limit is zero if the given limit is invalid.
     lock: Lock,
-    setup: Arc<Setup>,
-    /// The limit; zero if the given limit is invalid.
-    limit: u32,
-    count: u32,
 }
 
 impl Semaphore {
@@ -51,22 +48,12 @@ impl Semaphore {
         dialect: Dialect,
         limit: &OptionValue,
     ) -> Self {
-        let lock = Lock::new(Arc::clone(&setup), resource.into()).with_scope(Scope::Semaphore);
+        let lock = Lock::new(setup, resource.into()).with_scope(Scope::Semaphore);
         let (lock, limit) = match checked_limit(dialect, limit) {
             Ok(limit) => (lock, limit),
             Err(mistake) => (lock.refuse(mistake), 0),
         };
-        Self { lock, setup, limit, count: 1 }.with_permits()
-    }
-
-    fn with_permits(self) -> Self {
-        let Self { lock, setup, limit, count } = self;
-        Self {
-            lock: lock.with_permits(Some(WantedPermits::Any { limit, count })),
-            setup,
-            limit,
-            count,
-        }
+        Self { lock: lock.with_permits(Some(WantedPermits::Any { limit, count: 1 })) }
     }
 
     /// Sets how many permits each acquire gets: 1 to the limit, 1 by default. An acquire gets all of them or none.
@@ -80,12 +67,14 @@ impl Semaphore {
     /// Sets an option by name, for language bindings: `permits`, or an option of a lock. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         if name != dialect.name("permits") {
-            return Self { lock: self.lock.option(dialect, name, value), ..self };
+            return Self { lock: self.lock.option(dialect, name, value) };
         }
-        match checked_permits(dialect, value, self.limit) {
-            Ok(count) => Self { count, ..self }.with_permits(),
-            Err(mistake) => Self { lock: self.lock.refuse(mistake), ..self },
-        }
+        let limit = self.limit();
+        let lock = match checked_permits(dialect, value, limit) {
+            Ok(count) => self.lock.with_permits(Some(WantedPermits::Any { limit, count })),
+            Err(mistake) => self.lock.refuse(mistake),
+        };
+        Self { lock }
     }
 
     /// Returns the semaphore, or the first error in its resource and options. Without this call, the acquire returns
@@ -95,8 +84,7 @@ impl Semaphore {
     ///
     /// [`ErrorCode::Config`](crate::ErrorCode::Config) for an invalid resource, limit or option.
     pub fn checked(self) -> Result<Self> {
-        let Self { lock, setup, limit, count } = self;
-        Ok(Self { lock: lock.checked()?, setup, limit, count })
+        Ok(Self { lock: self.lock.checked()? })
     }
 
     /// The resource whose permits this semaphore grants.
@@ -106,12 +94,17 @@ impl Semaphore {
 
     /// The largest number of permits that can be held at the same time.
     pub fn limit(&self) -> u32 {
-        self.limit
+        self.wanted().0
     }
 
     /// The number of permits that each acquire gets.
     pub fn permits_wanted(&self) -> u32 {
-        self.count
+        self.wanted().1
+    }
+
+    /// The limit, and the number of permits that each acquire gets.
+    fn wanted(&self) -> (u32, u32) {
+        self.lock.wanted_permits().expect("the lock of a semaphore acquires permits")
     }
 
     /// Acquires the permits, as [`Lock::acquire`] acquires a lock. [`Lease::slots`] returns their slots.
@@ -143,8 +136,7 @@ impl Semaphore {
     /// of date when the query returns. A single node that does not answer does not cause an error. If fewer than a
     /// majority of the nodes answer, the error is [`ErrorCode::NoQuorum`](crate::ErrorCode::NoQuorum).
     pub fn status(&self) -> Pending<Result<SemaphoreStatus>> {
-        let checked = self.lock.prepare();
-        status(&self.setup, self.lock.resources(), self.limit, checked.map(drop))
+        status(&self.lock, self.limit())
     }
 }
 
@@ -152,7 +144,7 @@ impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
             .field("resource", &format_args!("{}", Quoted(self.resource())))
-            .field("limit", &self.limit)
+            .field("limit", &self.limit())
             .finish_non_exhaustive()
     }
 }

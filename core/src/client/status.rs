@@ -262,13 +262,15 @@ impl NodeStatus {
 }
 
 pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Status>> {
-    start(setup, resource, async |driver, keys, resource| look(&driver, &keys, &resource).await)
+    let lock = Lock::new(Arc::clone(setup), resource.into());
+    lock.query(async |driver, keys, resources| Ok(look(&driver, &keys, &resources[0]).await))
 }
 
 /// Deletes, on each node, the token that `seen` contains for that node.
 pub(crate) fn release(setup: &Arc<Setup>, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
     let seen = seen.clone();
-    start(setup, seen.resource.clone(), async |driver, keys, _| delete(&driver, &keys, seen).await)
+    let lock = Lock::new(Arc::clone(setup), seen.resource.as_str().into());
+    lock.query(async move |driver, keys, _| Ok(delete(&driver, &keys, seen).await))
 }
 
 /// Queries all nodes, and then deletes, on each node, the token that the query found there.
@@ -276,9 +278,10 @@ pub(crate) fn release_holder(
     setup: &Arc<Setup>,
     resource: String,
 ) -> Pending<Result<Vec<NodeReport>>> {
-    start(setup, resource, async |driver, keys, resource| {
-        let seen = look(&driver, &keys, &resource).await;
-        delete(&driver, &keys, seen).await
+    let lock = Lock::new(Arc::clone(setup), resource.into());
+    lock.query(async |driver, keys, resources| {
+        let seen = look(&driver, &keys, &resources[0]).await;
+        Ok(delete(&driver, &keys, seen).await)
     })
 }
 
@@ -309,31 +312,11 @@ async fn delete(driver: &Driver, keys: &Arc<[Keys]>, seen: Status) -> Vec<NodeRe
 
 /// Deletes the fence counter of an unused resource on each node.
 pub(crate) fn forget(setup: &Arc<Setup>, resource: String) -> Pending<Result<Vec<NodeReport>>> {
-    start(setup, resource, async |driver, keys, _| {
+    let lock = Lock::new(Arc::clone(setup), resource.into());
+    lock.query(async |driver, keys, _| {
         let forget = |_| Some(Request::Forget(Arc::clone(&keys)));
-        ask(&driver, forget).await.into_iter().map(|(report, _)| report).collect()
+        Ok(ask(&driver, forget).await.into_iter().map(|(report, _)| report).collect())
     })
-}
-
-/// Starts a background task that waits for the connections with [`Driver::ready`], then calls `work` with the resource
-/// and its keys, and sends the result to the returned [`Pending`]. The result is an error if the resource is invalid,
-/// the client is closed, or two nodes are duplicates.
-fn start<T, F>(
-    setup: &Arc<Setup>,
-    resource: String,
-    work: impl FnOnce(Arc<Driver>, Arc<[Keys]>, String) -> F + Send + 'static,
-) -> Pending<Result<T>>
-where
-    T: Send + 'static,
-    F: Future<Output = T> + Send,
-{
-    let lock = Lock::new(Arc::clone(setup), resource.clone().into());
-    Pending::started(lock.prepare().and_then(|keys| {
-        setup.driver().ask(async move |driver: Arc<Driver>| {
-            driver.ready().await.map_err(|error| error.about(lock.resources()))?;
-            Ok(work(driver, keys, resource).await)
-        })
-    }))
 }
 
 /// Sends each node the request that `request` returns for that node. Waits for the answers for at most `node_timeout`.

@@ -37,7 +37,6 @@ pub struct Leader {
 /// An observer of the leader of a resource: see [`Client::watch`](crate::Client::watch).
 #[must_use = "a watch does nothing until `next` is called"]
 pub struct Watch {
-    setup: Arc<Setup>,
     lock: Lock,
     seen: u64,
     /// The subscription to announcements. It stays active between two calls, so that the next call need not subscribe
@@ -47,8 +46,8 @@ pub struct Watch {
 
 impl Watch {
     pub(crate) fn new(setup: Arc<Setup>, resource: String) -> Self {
-        let lock = Lock::new(Arc::clone(&setup), resource.into());
-        Self { setup, lock, seen: 0, topic: Arc::new(PerProcess::new()) }
+        let lock = Lock::new(setup, resource.into());
+        Self { lock, seen: 0, topic: Arc::new(PerProcess::new()) }
     }
 
     /// Waits, without a limit, for a leader whose fence is larger than all fences that this method has returned before.
@@ -74,7 +73,7 @@ impl Watch {
     /// [`ErrorCode::Closed`]: crate::ErrorCode::Closed
     pub fn after(&self, fence: u64) -> Pending<Result<Leader>> {
         let started = self.lock.prepare().and_then(|keys| {
-            let driver = self.setup.driver();
+            let driver = self.lock.setup.driver();
             let resource = self.resource().to_owned();
             let topic = Arc::clone(&self.topic);
             let observer = Observer { driver: Arc::clone(driver), keys, resource, topic };

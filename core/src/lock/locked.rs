@@ -17,18 +17,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Returns whether the lock is held. The lock counts as free only if all its resources are free on a majority of the
-/// nodes: only then could an acquire win now. First waits for the connections, then at most `patience` for the nodes'
-/// answers.
+/// nodes: only then could an acquire win now. Waits for the nodes' answers for at most `patience`.
 ///
-/// Fails with `NoQuorum` if too few nodes answer to decide whether the lock is held, and with `Config` if two nodes are
-/// duplicates.
+/// Fails with `NoQuorum` if too few nodes answer to decide whether the lock is held.
 pub(crate) async fn locked(
     driver: &Driver,
     resources: &Resources,
     keys: Arc<[Keys]>,
     patience: Duration,
 ) -> Result<bool> {
-    driver.ready().await.map_err(|error| error.about(resources))?;
     let mut fan_out = driver.broadcast(Request::Exists(keys), clock::now(), patience);
     let mut answers = vec![None; driver.nodes.len()];
     let mut tally = HolderTally::default();
