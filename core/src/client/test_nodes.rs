@@ -6,7 +6,7 @@
 
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, Result};
-use crate::lock::claim::extend::ExtensionBatch;
+use crate::lock::claim::extend::verify;
 use crate::lock::renewer::{leases, move_clock};
 use crate::memory::node::{Fault, MemoryNode};
 use crate::runtime::timer::{
@@ -207,9 +207,7 @@ impl TestNodes {
                 nodes.iter().any(|node| urls.iter().any(|url| url == node.address()))
             });
             for lease in leases {
-                let Some(item) = lease.begin_verification() else { continue };
-                let mut verifying = ExtensionBatch::start(vec![item]);
-                while verifying.step().await {}
+                verify(&lease).await;
             }
             settle().await;
         })

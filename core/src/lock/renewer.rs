@@ -377,8 +377,8 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<DueLea
     };
     let extending = panics::contained(async {
         let mut extending = ExtensionBatch::start(items);
-        while extending.step().await {
-            for (position, _, extended) in extending.take_decided() {
+        while let Some(decided) = extending.step().await {
+            for (position, extended) in decided {
                 renewed(position, extended);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! The protocol decides whether an extension is confirmed; `held/extension.rs` records the decision. The
 //! callers are the renewer (automatic extension of many leases), `Lease::extend` (one lease), and `repair.rs`
-//! (verification: an EXTEND that checks which nodes hold the key).
+//! and the nodes for tests ([`verify`]).
 
 use crate::error::Result;
 use crate::lock::claim::heal::send_heal;
@@ -27,7 +27,6 @@ pub(crate) struct ExtensionBatch {
     answers: Vec<Option<Answered>>,
     /// For each item, whether the result of its extension is known.
     is_decided: Vec<bool>,
-    decided: Vec<(usize, Arc<HeldLease>, Extended)>,
     /// Whether any node has answered that it lacks a key.
     some_missing: bool,
 }
@@ -43,10 +42,8 @@ impl ExtensionBatch {
         let driver = Arc::clone(&items[0].lease.driver);
         let ttl = |item: &PendingExtension| item.lease.grant.term.ttl;
         debug_assert!(items.iter().all(|item| ttl(item) == ttl(&items[0])));
-        let locks = items
-            .iter()
-            .map(|PendingExtension { lease, extension }| lease.extend_target(extension));
-        let request = Request::Extend(locks.collect());
+        let lock = |item: &PendingExtension| (item.lease.subject(), item.extension.term().ttl);
+        let request = Request::Extend(items.iter().map(lock).collect());
         #[cfg(test)]
         crate::lock::steps::sending(&request, items.iter().map(|item| &item.extension));
         let extensions = || items.iter().map(|item| &item.extension);
@@ -56,18 +53,18 @@ impl ExtensionBatch {
             fan_out: driver.broadcast(request, began, patience),
             answers: vec![None; driver.nodes.len()],
             is_decided: vec![false; items.len()],
-            decided: Vec::new(),
             some_missing: false,
             driver,
             items,
         }
     }
 
-    /// Waits for one node's answer, and records the answer for each item. Returns `false` if every node has already
-    /// answered or timed out.
-    pub(crate) async fn step(&mut self) -> bool {
-        let Some((node, answered)) = self.fan_out.next().await else { return false };
+    /// Waits for one node's answer, and records the answer for each item. Returns the positions and results of the
+    /// items that this answer decides; `None` if every node has already answered or timed out.
+    pub(crate) async fn step(&mut self) -> Option<Vec<(usize, Extended)>> {
+        let (node, answered) = self.fan_out.next().await?;
         self.answers[node] = Some(answered.clone());
+        let mut decided = Vec::new();
         for position in 0..self.items.len() {
             let answer = answer(&about(&answered, position));
             self.some_missing |= answer == Answer::No;
@@ -86,13 +83,13 @@ impl ExtensionBatch {
                     _ => self.driver.reports(&self.answers(position)),
                 };
                 lease.record_decision(extended, sent, failure_reports);
-                self.decided.push((position, lease, extended));
+                decided.push((position, extended));
             }
         }
         if self.some_missing {
             self.repair_missing();
         }
-        true
+        Some(decided)
     }
 
     /// Starts to repair nodes that lack the keys of leases whose extensions are confirmed.
@@ -100,7 +97,9 @@ impl ExtensionBatch {
         let mut batches = vec![Vec::new(); self.driver.nodes.len()];
         for PendingExtension { lease, extension } in &mut self.items {
             let nodes = extension.take_missing();
-            if let Some(ttl) = lease.begin_repair(nodes) {
+            if !nodes.is_empty()
+                && let Some(ttl) = lease.begin_repair(nodes)
+            {
                 nodes.iter().for_each(|node| batches[node].push((Arc::clone(lease), ttl)));
             }
         }
@@ -111,11 +110,6 @@ impl ExtensionBatch {
                 repair.await;
             });
         }
-    }
-
-    /// Returns the items whose results became known since the last call: position, lease and result.
-    pub(crate) fn take_decided(&mut self) -> Vec<(usize, Arc<HeldLease>, Extended)> {
-        std::mem::take(&mut self.decided)
     }
 
     /// Returns the nodes' answers so far for the item at this position.
@@ -134,11 +128,12 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
     let patience = driver.options.connect_timeout;
     let mut waiting = Waiting::new(clock::now(), None, patience, delay);
     loop {
-        let (sent, item) = loop {
+        let (sent, extension) = loop {
             lease.wait_for_upgrade().await;
             let sent = clock::now();
-            match lease.begin_manual_extension(sent, term) {
-                Some(item) => break (sent, item),
+            let begun = lease.state().claim.extend(sent, term, lease.node_timeout());
+            match begun {
+                Some(extension) => break (sent, extension),
                 None if !lease.is_valid(sent) => {
                     return answer_caller(&mut caller, Err(lease.lost_error()));
                 }
@@ -146,11 +141,12 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
                 None => {}
             }
         };
+        let item = PendingExtension { lease: Arc::clone(&lease), extension };
         let mut extending = ExtensionBatch::start(vec![item]);
         let mut extended = Extended::Undecided;
-        while extending.step().await {
-            if let Some((_, _, decided)) = extending.take_decided().pop() {
-                extended = decided;
+        while let Some(decided) = extending.step().await {
+            if let Some((_, decided)) = decided.first() {
+                extended = *decided;
                 break;
             }
         }
@@ -162,7 +158,7 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
                 match waiting.after(now, sent, Loss::NoQuorum, random::random()) {
                     Next::GiveUp => {
                         // Collects more answers, so that the error reports the nodes that are up.
-                        let others = async { while extending.step().await {} };
+                        let others = async { while extending.step().await.is_some() {} };
                         let _ = timeout(delay.longest, others).await;
                         let resources = &lease.grant.resources;
                         let answers = extending.answers(0);
@@ -178,7 +174,17 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
         answer_caller(&mut caller, result);
         // Wait for the remaining nodes: dropping the batch now would cancel the requests that are not sent yet, but
         // these nodes must also extend their keys.
-        while extending.step().await {}
+        while extending.step().await.is_some() {}
         return;
     }
+}
+
+/// Verifies a lease: sends an EXTEND that checks which nodes hold the key, and that does not move the validity end.
+/// Returns when every node has answered or timed out, and at once if the lease has ended or is being upgraded.
+pub(crate) async fn verify(lease: &Arc<HeldLease>) {
+    let begun = lease.state().claim.verify(clock::now(), lease.node_timeout());
+    let Some(extension) = begun else { return };
+    let item = PendingExtension { lease: Arc::clone(lease), extension };
+    let mut verifying = ExtensionBatch::start(vec![item]);
+    while verifying.step().await.is_some() {}
 }

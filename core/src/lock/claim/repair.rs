@@ -4,7 +4,7 @@
 //! memory. A finished round starts the repair. Later, each extension repairs the nodes that report a missing key. Only
 //! the protocol decides which nodes count towards the majority.
 
-use crate::lock::claim::extend::ExtensionBatch;
+use crate::lock::claim::extend::verify;
 use crate::lock::claim::heal::send_heal;
 use crate::lock::claim::held::HeldLease;
 use crate::lock::driver::Driver;
@@ -36,11 +36,8 @@ pub(crate) async fn repair(driver: &Arc<Driver>, lease: Arc<HeldLease>) {
         let is_doubtful = join_all(missing.iter().map(requests)).await.contains(&true);
         // Another client may have held the resource on a majority meanwhile: check that a majority confirms
         // this lease.
-        if (is_doubtful || has_uncounted_nodes(&lease))
-            && let Some(item) = lease.begin_verification()
-        {
-            let mut verifying = ExtensionBatch::start(vec![item]);
-            while verifying.step().await {}
+        if is_doubtful || has_uncounted_nodes(&lease) {
+            verify(&lease).await;
         }
         pause = (pause * 2).min(longest);
     }

@@ -78,9 +78,9 @@ fn nothing_else_is_sent_for_a_lease_that_is_being_upgraded() {
     let upgrading = Upgrading::begin(&lease).unwrap();
     let now = clock::now();
     let term = held.grant.term;
-    assert!(held.begin_manual_extension(now, term).is_none());
+    assert!(held.state().claim.extend(now, term, SHORT).is_none());
     assert!(held.begin_renewal(now).is_none());
-    assert!(held.begin_verification().is_none());
+    assert!(held.state().claim.verify(now, SHORT).is_none());
     assert!(held.begin_repair(NodeSet::from_iter([0])).is_none());
     let mut extending = lease.extend(Some(2 * TTL));
     let second = lease.try_upgrade().block_for(PATIENCE).unwrap().unwrap_err();

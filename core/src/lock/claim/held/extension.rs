@@ -8,8 +8,7 @@ use crate::error::NodeReport;
 use crate::lock::claim::Commands;
 use crate::runtime::clock;
 use crate::telemetry::events;
-use crate::wire::request::Subject;
-use quorlock_protocol::{Answer, Extended, Extension, Healed, Moment, NodeSet, Term};
+use quorlock_protocol::{Answer, Extended, Extension, Healed, Moment, NodeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,18 +29,6 @@ pub(crate) enum RenewalStep {
 }
 
 impl HeldLease {
-    /// Begins a verification: an EXTEND that checks which nodes hold the key and does not move the validity
-    /// end. `None` if the lease has ended, or is being upgraded.
-    pub(crate) fn begin_verification(self: &Arc<Self>) -> Option<PendingExtension> {
-        let extension = self.state().claim.verify(clock::now(), self.node_timeout())?;
-        Some(PendingExtension { lease: Arc::clone(self), extension })
-    }
-
-    /// Returns the arguments of EXTEND: the lease's keys and token, and the new ttl.
-    pub(crate) fn extend_target(&self, extension: &Extension) -> (Arc<Subject>, Duration) {
-        (self.subject(), extension.term().ttl)
-    }
-
     /// Returns the next step for the lease, and notifies its watchers if it has ended.
     pub(crate) fn renewal_step(&self) -> RenewalStep {
         let now = clock::now();
@@ -83,16 +70,6 @@ impl HeldLease {
         let term = state.upkeep.filter(|_| is_due)?.term();
         let extension = state.claim.extend(now, term, term.patience())?;
         state.renewal_sent = Some(now);
-        Some(PendingExtension { lease: Arc::clone(self), extension })
-    }
-
-    /// Begins an extension for a caller; `None` if the lease has ended, or is being upgraded.
-    pub(crate) fn begin_manual_extension(
-        self: &Arc<Self>,
-        now: Moment,
-        term: Term,
-    ) -> Option<PendingExtension> {
-        let extension = self.state().claim.extend(now, term, self.node_timeout())?;
         Some(PendingExtension { lease: Arc::clone(self), extension })
     }
 
