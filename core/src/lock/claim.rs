@@ -6,7 +6,7 @@
 //! - [`round`]: one round of ACQUIRE or TRANSFER, with RAISE and the votes that arrive late.
 //! - [`held`], with `held/extension.rs` and `held/ending.rs`: the lease of a won round, in the holder's process.
 //! - [`release`]: RELEASE of a held lease.
-//! - [`extend`], [`repair`] and [`heal`]: EXTEND and HEAL.
+//! - [`extend`] and [`heal`]: EXTEND and HEAL.
 //! - [`downgrade`] and [`upgrade`]: changing the mode of a lease.
 //! - [`detach`] and [`handover`]: giving a lease up, so that another client can adopt it. The adoption itself is an
 //!   acquire: see `acquire/adoption.rs`.
@@ -23,7 +23,6 @@ pub(crate) mod handover;
 pub(crate) mod heal;
 pub(crate) mod held;
 pub(crate) mod release;
-pub(crate) mod repair;
 pub(crate) mod round;
 pub(crate) mod upgrade;
 

@@ -4,7 +4,6 @@
 //! leases; programs and bindings use them. No rule of the lock belongs here.
 
 pub(crate) mod owner;
-pub(crate) mod watcher;
 
 use crate::config::mode::Mode;
 use crate::config::options::Options;
@@ -13,10 +12,9 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::lock::claim::detach::{Detached, detach};
 use crate::lock::claim::downgrade::downgrade;
 use crate::lock::claim::extend::extend;
-use crate::lock::claim::held::{Grant, HANDED_OVER, HeldLease};
+use crate::lock::claim::held::{Grant, HANDED_OVER, HeldLease, Watcher};
 use crate::lock::election::hand_over;
 use crate::lock::lease::owner::Owner;
-use crate::lock::lease::watcher::Watcher;
 use crate::lock::renewer::Renewer;
 use crate::runtime::Pending;
 use crate::runtime::clock;

@@ -1,7 +1,7 @@
 //! Sends HEAL, which sets the keys of held leases on a node that lacks the keys.
 //!
-//! `repair.rs` and `extend.rs` choose the nodes and call this module. HEAL never overwrites another holder's key. The
-//! protocol decides whether the node counts towards the majority again.
+//! `extend.rs` chooses the nodes and calls this module. HEAL never overwrites another holder's key. The protocol
+//! decides whether the node counts towards the majority again.
 
 use crate::lock::claim::held::HeldLease;
 use crate::lock::driver::Driver;

@@ -15,10 +15,10 @@ use crate::error::{Error, ErrorCode, NodeReport, Result};
 use crate::lock::claim::{Claim, Cleanup, Commands};
 use crate::lock::driver::Driver;
 use crate::lock::lease::owner::Owner;
-use crate::lock::lease::watcher::Watcher;
 use crate::lock::waiting::permits::Reserved;
 use crate::runtime::clock;
 use crate::runtime::mutex::{Mutex, MutexGuard};
+use crate::runtime::panics;
 use crate::runtime::timer::{sleep, timeout};
 use crate::wire::keys::Keys;
 use crate::wire::request::{Request, Subject};
@@ -106,6 +106,15 @@ pub(crate) struct LeaseState {
     has_untaken_text: bool,
 }
 
+/// A watcher of one lease: a waiting caller that is notified when the lease ends, or a callback that is called if the
+/// lease is lost. `lease.rs` creates watchers. `held/ending.rs` notifies each of them once.
+pub(crate) enum Watcher {
+    /// Receives the error if the lease is lost, and `None` if the lease ends in another way.
+    Waiting(oneshot::Sender<Option<Error>>),
+    /// Called with the error if the lease is lost; dropped without a call if the lease ends in another way.
+    Callback(Box<dyn FnOnce(Error) + Send>),
+}
+
 impl Grant {
     /// Returns the name of the holder; empty if it has none.
     pub(crate) fn holder(&self) -> &str {
@@ -154,6 +163,19 @@ impl LeaseState {
         let given_up = [Ended::Released, Ended::Detached, Ended::Upgraded];
         let ended = self.claim.lease().ended(now).filter(|ended| !given_up.contains(ended));
         ended.map(|ended| held.end_error(self, now, ended))
+    }
+}
+
+impl Watcher {
+    /// Notifies the watcher. `loss` is `None` if the lease was not lost. The caller must not hold a mutex, because the
+    /// callback may use the lease.
+    pub(crate) fn notify(self, loss: Option<Error>) {
+        panics::contain(|| match (self, loss) {
+            // Fails only if the caller has stopped waiting.
+            (Self::Waiting(waiting), loss) => drop(waiting.send(loss)),
+            (Self::Callback(call), Some(loss)) => call(loss),
+            (Self::Callback(_), None) => {}
+        });
     }
 }
 

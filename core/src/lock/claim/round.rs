@@ -6,9 +6,9 @@
 //! `upgrade.rs` are the only callers.
 
 use crate::error::Result;
+use crate::lock::claim::extend::repair;
 use crate::lock::claim::handover::Giver;
 use crate::lock::claim::held::{Grant, HeldLease};
-use crate::lock::claim::repair::repair;
 use crate::lock::claim::{Claim, Cleanup, Commands, ticket};
 use crate::lock::driver::Driver;
 use crate::lock::waiting::subscriber::Notification;

@@ -4,12 +4,11 @@
 //! The protocol decides why and when a lease ended. This code notifies watchers, records the end once, and sends
 //! RELEASE. Mainly `lease.rs` and `renewer.rs` call this code.
 
-use super::{Grant, HANDED_OVER, HeldLease, LeaseState, answer_caller};
+use super::{Grant, HANDED_OVER, HeldLease, LeaseState, Watcher, answer_caller};
 use crate::error::{Error, ErrorCode};
 use crate::lock::claim::handover::Leased;
 use crate::lock::claim::release::RunningRelease;
 use crate::lock::claim::{Claim, Commands};
-use crate::lock::lease::watcher::Watcher;
 use crate::lock::renewer::Renewer;
 use crate::runtime::Pending;
 use crate::runtime::clock;
