@@ -356,10 +356,20 @@ impl HeldLease {
 
     /// Returns an error if the lease has ended, or cannot be handed over now.
     pub(crate) fn check_hand_over(&self) -> Result<()> {
-        let state = self.state();
+        self.change(HANDED_OVER, |state, now| state.claim.check_change(now))
+    }
+
+    /// Calls `change` with the lease's state and the current time. If an [`Obstacle`] prevents the change, returns the
+    /// error "the lease … cannot be {participle}: …".
+    fn change<T>(
+        &self,
+        participle: &str,
+        change: impl FnOnce(&mut LeaseState, Moment) -> std::result::Result<T, Obstacle>,
+    ) -> Result<T> {
+        let mut state = self.state();
         let now = clock::now();
-        let checked = state.claim.check_change(now);
-        checked.map_err(|obstacle| self.obstacle_error(&state, now, HANDED_OVER, obstacle))
+        let changed = change(&mut state, now);
+        changed.map_err(|obstacle| self.obstacle_error(&state, now, participle, obstacle))
     }
 
     /// Returns the error "the lease … cannot be {change}: {why}". `change` is a participle such as "upgraded".
@@ -411,32 +421,29 @@ impl HeldLease {
     /// Makes the lease shared, from now on. Returns whether any of its resources was exclusive before; an error if the
     /// lease has ended or cannot be downgraded.
     pub(crate) fn begin_downgrade(&self) -> Result<bool> {
-        let mut state = self.state();
-        let subject = Arc::clone(state.claim.subject());
-        if subject.permit().is_some() && state.claim.lease().is_valid(clock::now()) {
+        if self.grant.subject.permit().is_some() && self.is_valid(clock::now()) {
             return Err(self.mistake("downgraded", "it is a permit of a semaphore"));
         }
-        let is_changed = !subject.keys.iter().all(Keys::is_shared);
-        let now = clock::now();
-        let changed = if is_changed {
-            state.claim.downgrade(now, Arc::new(subject.downgraded()))
-        } else {
-            state.claim.check_change(now)
-        };
-        changed.map_err(|obstacle| self.obstacle_error(&state, now, "downgraded", obstacle))?;
-        Ok(is_changed)
+        self.change("downgraded", |state, now| {
+            let subject = Arc::clone(state.claim.subject());
+            let is_changed = !subject.keys.iter().all(Keys::is_shared);
+            if is_changed {
+                state.claim.downgrade(now, Arc::new(subject.downgraded()))?;
+            } else {
+                state.claim.check_change(now)?;
+            }
+            Ok(is_changed)
+        })
     }
 
     /// Begins an upgrade: stops extending and repairing the lease until [`HeldLease::end_upgrade`]. Fails if the lease
     /// has ended or cannot be upgraded.
     pub(crate) fn begin_upgrade(&self) -> Result<()> {
-        let mut state = self.state();
-        if !state.claim.subject().is_shared() {
+        // A lease never becomes exclusive, so the mode need not be checked together with the change.
+        if !self.subject().is_shared() {
             return Err(self.mistake("upgraded", "it is exclusive already"));
         }
-        let now = clock::now();
-        let begun = state.claim.begin_upgrade(now, self.node_timeout());
-        begun.map_err(|obstacle| self.obstacle_error(&state, now, "upgraded", obstacle))
+        self.change("upgraded", |state, now| state.claim.begin_upgrade(now, self.node_timeout()))
     }
 
     /// Sends GIVE BACK to these nodes after a failed upgrade of this lease. Repeats each request until its node has

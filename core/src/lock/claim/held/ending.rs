@@ -106,16 +106,14 @@ impl HeldLease {
 
     /// Gives the lease up, so that another process can resume it. Returns the nodes that count towards its majority.
     pub(crate) fn pass_on(&self) -> Result<NodeSet, Error> {
-        let now = clock::now();
-        let mut state = self.state();
-        let passed = state.claim.pass_on(now);
-        let sound =
-            passed.map_err(|obstacle| self.obstacle_error(&state, now, "kept", obstacle))?;
-        self.record_fate(&state.claim);
-        if !state.is_dropped {
-            self.stop(&mut state, now);
-        }
-        Ok(sound)
+        self.change("kept", |state, now| {
+            let sound = state.claim.pass_on(now)?;
+            self.record_fate(&state.claim);
+            if !state.is_dropped {
+                self.stop(state, now);
+            }
+            Ok(sound)
+        })
     }
 
     /// Stops renewing the lease, and counts it as ended in the statistics.
@@ -204,18 +202,14 @@ impl HeldLease {
     /// an earlier request may still apply it. The text names these nodes, because they must not vote on an adoption.
     pub(crate) fn detach(&self, within: Duration) -> Result<String, Error> {
         let Grant { resources, subject, fence, .. } = &*self.grant;
-        let (silent, within, commands) = {
-            let mut state = self.state();
-            let now = clock::now();
+        let (silent, within, commands) = self.change(HANDED_OVER, |state, now| {
             let silent = state.claim.silent();
-            let detached = state.claim.detach(now);
-            let commands = detached
-                .map_err(|obstacle| self.obstacle_error(&state, now, HANDED_OVER, obstacle))?;
+            let commands = state.claim.detach(now)?;
             state.has_untaken_text = true;
             // If the lease is valid for longer than `within`, use the longer time: GIVE BACK must not shorten it.
             let within = within.max(state.claim.lease().end().since(now));
-            (silent, within, commands)
-        };
+            Ok((silent, within, commands))
+        })?;
         self.clean(commands);
         if let Some(permits) = &self.grant.permits {
             permits.give_back(false);
