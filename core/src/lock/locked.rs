@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::lock::driver::Driver;
 use crate::runtime::clock;
 use crate::runtime::timer::timeout;
-use crate::wire::answer::Answered;
 use crate::wire::keys::Keys;
 use crate::wire::reply::Reply;
 use crate::wire::request::Request;
@@ -28,11 +27,16 @@ pub(crate) async fn locked(
 ) -> Result<bool> {
     let mut fan_out = driver.broadcast(Request::Exists(keys), clock::now(), patience);
     let mut answers = vec![None; driver.nodes.len()];
-    let mut tally = HolderTally::default();
+    let (mut held, mut free, mut unknown) = (0, 0, 0);
     while let Some((node, answered)) = fan_out.next().await {
-        tally.add(&answered);
+        match answered {
+            Ok(Reply::Yes) => held += 1,
+            Ok(Reply::No) => free += 1,
+            // The answer of a guarded node counts as unknown: the node may have lost the key in a restart.
+            _ => unknown += 1,
+        }
         answers[node] = Some(answered);
-        match tally.decide(driver.quorum) {
+        match decide(driver.quorum, held, free, unknown) {
             None => {}
             Some(Some(locked)) => return Ok(locked),
             Some(None) => break,
@@ -48,45 +52,26 @@ pub(crate) async fn locked(
     Err(driver.no_quorum(resources, &answers, patience))
 }
 
-/// The numbers of nodes that report the lock as held, that report it as free, and whose answers do not count.
-#[derive(Default)]
-struct HolderTally {
-    held: usize,
-    free: usize,
-    unknown: usize,
-}
-
-impl HolderTally {
-    fn add(&mut self, answered: &Answered) {
-        match answered {
-            Ok(Reply::Yes) => self.held += 1,
-            Ok(Reply::No) => self.free += 1,
-            // The answer of a guarded node counts as unknown: the node may have lost the key in a restart.
-            _ => self.unknown += 1,
-        }
-    }
-
-    /// Returns `Some(Some(locked))` if further answers cannot change the result, `Some(None)` if too many answers are
-    /// unknown for a decision, and `None` if more answers are needed.
-    ///
-    /// `locked` is `true` unless the resources are free on a majority of the nodes.
-    fn decide(&self, quorum: Quorum) -> Option<Option<bool>> {
-        let all = self.held + self.free + self.unknown == quorum.nodes();
-        if self.free >= quorum.size() {
-            Some(Some(false))
-        } else if self.held > quorum.tolerated() {
-            Some(Some(true))
-        } else if self.unknown > quorum.tolerated() {
-            Some(None)
-        } else {
-            all.then_some(Some(true))
-        }
+/// Decides from the numbers of nodes that report the lock as held, that report it as free, and whose answers do not
+/// count. Returns `Some(Some(locked))` if further answers cannot change the result, `Some(None)` if too many answers
+/// are unknown for a decision, and `None` if more answers are needed.
+///
+/// `locked` is `true` unless the resources are free on a majority of the nodes.
+fn decide(quorum: Quorum, held: usize, free: usize, unknown: usize) -> Option<Option<bool>> {
+    if free >= quorum.size() {
+        Some(Some(false))
+    } else if held > quorum.tolerated() {
+        Some(Some(true))
+    } else if unknown > quorum.tolerated() {
+        Some(None)
+    } else {
+        (held + free + unknown == quorum.nodes()).then_some(Some(true))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{HolderTally, Quorum};
+    use super::{Quorum, decide};
 
     #[test]
     fn a_look_is_decided_as_soon_as_nothing_can_change_it() {
@@ -95,9 +80,8 @@ mod tests {
             for held in 0..=nodes {
                 for free in 0..=nodes - held {
                     for unknown in 0..=nodes - held - free {
-                        let tally = HolderTally { held, free, unknown };
                         let left = nodes - held - free - unknown;
-                        let decision = tally.decide(quorum);
+                        let decision = decide(quorum, held, free, unknown);
                         let says_free = free >= quorum.size();
                         let never_free = free + left + unknown < quorum.size();
                         let too_few = unknown > quorum.tolerated();
