@@ -10,6 +10,7 @@ use crate::wire::answer::Answered;
 use crate::wire::reply::{Holder, Refusal, Reply};
 use quorlock_protocol::{Loss, NotGiven, Untransferable};
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 impl Acquire {
@@ -35,19 +36,29 @@ impl Acquire {
         if self.is_taken() {
             return self.lost_to_others(Untransferable::Taken, answers);
         }
-        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
-        let granted = answers.iter().flatten().filter(granted).count();
         let waited = self.wait.filter(|wait| !wait.is_zero());
         let blocker = blocker(answers);
-        if let Some(permits) = &self.permits {
-            return Error::new(
-                ErrorCode::Timeout,
-                permits_message(&self.resources, permits, waited),
-            )
+        let (message, own_lease) = match &self.permits {
+            Some(permits) => (permits_message(&self.resources, permits, waited), None),
+            None => self.held_message(answers, waited, blocker.as_ref()),
+        };
+        Error::new(ErrorCode::Timeout, message)
             .about(&self.resources)
             .with_nodes(self.driver.reports(answers))
-            .with_holder(blocker.map(|blocker| blocker.name.to_owned()));
-        }
+            .with_holder(blocker.map(|blocker| blocker.name.to_owned()))
+            .with_own_lease(own_lease)
+    }
+
+    /// Returns the message that others hold the lock, and the place of [`OTHER_LEASE`] in it; `None` if no other lease
+    /// of this client holds the lock. `waited` is `None` for a single try.
+    fn held_message(
+        &self,
+        answers: &[Option<Answered>],
+        waited: Option<Duration>,
+        blocker: Option<&Blocker<'_>>,
+    ) -> (String, Option<Range<usize>>) {
+        let granted = |answer: &&Answered| matches!(answer, Ok(Reply::Granted { .. }));
+        let granted = answers.iter().flatten().filter(granted).count();
         let own = self.renewer.find(&self.keys, |_| true);
         let held = match (&own, waited) {
             (Some(own), waited) => {
@@ -59,12 +70,11 @@ impl Acquire {
                 format!("is held by another lease of this client (fence {fence}{dropped}){after}")
             }
             (None, Some(wait)) => {
-                let now = blocker
-                    .as_ref()
-                    .map_or_else(String::new, |blocker| format!(", and is now {blocker}"));
+                let now =
+                    blocker.map_or_else(String::new, |blocker| format!(", and is now {blocker}"));
                 format!("was held by others for the whole wait of {}{now}", HumanDuration(wait))
             }
-            (None, None) => match &blocker {
+            (None, None) => match blocker {
                 Some(blocker) => format!("is {blocker}"),
                 None => "is held by others".to_owned(),
             },
@@ -78,11 +88,7 @@ impl Acquire {
             let start = behind + message[behind..].find(OTHER_LEASE)?;
             Some(start..start + OTHER_LEASE.len())
         });
-        Error::new(ErrorCode::Timeout, message)
-            .about(&self.resources)
-            .with_nodes(self.driver.reports(answers))
-            .with_holder(blocker.map(|blocker| blocker.name.to_owned()))
-            .with_own_lease(own_lease)
+        (message, own_lease)
     }
 }
 
@@ -94,17 +100,13 @@ fn permits_message(
     permits: &PermitChoice,
     waited: Option<Duration>,
 ) -> String {
-    let PermitChoice { count, limit, .. } = *permits;
-    let wanted = match count {
+    let wanted = match permits.count {
         1 => format!("no permit of {resources} was free"),
-        _ => format!("{count} permits of {resources} were not free"),
+        count => format!("{count} permits of {resources} were not free"),
     };
-    match waited {
-        Some(wait) => {
-            format!("{wanted} within the wait of {}: its limit is {limit}", HumanDuration(wait))
-        }
-        None => format!("{wanted}: its limit is {limit}"),
-    }
+    let within = waited
+        .map_or_else(String::new, |wait| format!(" within the wait of {}", HumanDuration(wait)));
+    format!("{wanted}{within}: its limit is {}", permits.limit)
 }
 
 /// Returns the part of an error message that says why a lease cannot be adopted any more.
