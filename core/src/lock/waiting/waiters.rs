@@ -125,10 +125,12 @@ impl Waiters {
     pub(crate) fn join(self: &Arc<Self>, keys: &Arc<[Keys]>, arrived: Moment) -> Place {
         let (sender, turn) = oneshot::channel();
         let retry_now = Arc::new(Notify::new());
-        let report = RoundReport::default();
-        let turn_sender = Some(sender);
-        let waiter =
-            Waiter { arrived, turn: turn_sender, report, retry_now: Arc::clone(&retry_now) };
+        let waiter = Waiter {
+            arrived,
+            turn: Some(sender),
+            report: RoundReport::default(),
+            retry_now: Arc::clone(&retry_now),
+        };
         let (number, is_first) = {
             let mut local_queue = self.local_queue.lock();
             let (number, is_first) = local_queue.join(keys, waiter);
@@ -137,24 +139,19 @@ impl Waiters {
             }
             (number, is_first)
         };
-        let waiters = Arc::clone(self);
-        let keys = Arc::clone(keys);
-        let alive = Arc::new(());
-        let round = Arc::new(());
-        let joined_behind_others = !is_first;
         Place {
-            waiters,
-            keys,
+            waiters: Arc::clone(self),
+            keys: Arc::clone(keys),
             number,
             arrived,
             ticket: None,
             turn,
             notifications: None,
             connections: None,
-            alive,
-            round,
+            alive: Arc::new(()),
+            round: Arc::new(()),
             retry_now,
-            joined_behind_others,
+            joined_behind_others: !is_first,
         }
     }
 
