@@ -1,7 +1,7 @@
 //! The status of a semaphore: the holder of each permit, and the report of each node. No acquire relies on this status.
 
 use crate::client::lock::Lock;
-use crate::client::status::ask;
+use crate::client::status::{ask, milliseconds};
 use crate::config::resources::Resources;
 use crate::error::{NodeOutcome, NodeReport, Result};
 use crate::lock::driver::Driver;
@@ -15,7 +15,6 @@ use quorlock_protocol::Quorum;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The holder of a permit: a majority of the nodes stores the holder's token for this permit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -121,10 +120,6 @@ impl SemaphoreStatus {
         let nodes = answers.iter().zip(held).map(node).collect();
         Self { resource: resource.to_owned(), limit, free, waiters, holders, nodes }
     }
-}
-
-fn milliseconds(left: Duration) -> u64 {
-    u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns what a node stores about the semaphore; `None` if the node did not answer, or if the answer does not count.

@@ -237,7 +237,6 @@ impl NodeStatus {
             },
             _ => None,
         };
-        let milliseconds = |left: Duration| u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         let value = info.as_ref().and_then(|info| match &info.holder {
             Holder::Token(token) => Some(token.clone()),
             Holder::Nobody | Holder::Other => None,
@@ -317,6 +316,10 @@ pub(crate) fn forget(setup: &Arc<Setup>, resource: String) -> Pending<Result<Vec
         let forget = |_| Some(Request::Forget(Arc::clone(&keys)));
         Ok(ask(&driver, forget).await.into_iter().map(|(report, _)| report).collect())
     })
+}
+
+pub(crate) fn milliseconds(left: Duration) -> u64 {
+    u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Sends each node the request that `request` returns for that node. Waits for the answers for at most `node_timeout`.
