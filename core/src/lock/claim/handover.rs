@@ -188,34 +188,36 @@ mod tests {
         assert_eq!(giver.voters, NodeSet::from_iter([0, 2]));
     }
 
-    #[test]
-    fn adopter_reads_the_permits_that_a_giver_can_have() {
-        let read = |permits| {
-            let leased = Leased {
-                resources: "jobs".into(),
-                modes: Modes::default(),
-                permits: Some(permits),
-            };
-            let text = namespace(&NODES, "").write(&leased, &given(TOKEN), NodeSet::EMPTY);
-            namespace(&NODES, "").read(&text).map(|(leased, _)| leased.permits)
-        };
-        assert_eq!(read((10, vec![3, 7])).unwrap(), Some((10, vec![3, 7])));
-        for wrong in
-            [(0, vec![0]), (2_000, vec![3]), (10, vec![]), (10, vec![10]), (10, vec![3, 3])]
-        {
-            assert!(read(wrong.clone()).unwrap_err().message().contains("damaged"), "{wrong:?}");
-        }
+    fn written(permits: Option<(u32, Vec<u32>)>, given: &Given) -> String {
+        let leased = Leased { resources: "jobs".into(), modes: Modes::default(), permits };
+        namespace(&NODES, "").write(&leased, given, NodeSet::EMPTY)
     }
 
     #[test]
-    fn time_that_no_detach_accepts_is_refused() {
-        for within in [Duration::ZERO, Duration::from_secs(24 * 3600 + 1), Duration::MAX] {
-            let leased = Leased { resources: "a".into(), modes: Modes::default(), permits: None };
-            let given = Given { within, ..given(TOKEN) };
-            let text = namespace(&NODES, "").write(&leased, &given, NodeSet::EMPTY);
-            let Err(error) = namespace(&NODES, "").read(&text) else { panic!("{within:?}") };
+    fn adopter_reads_the_permits_that_a_giver_can_have() {
+        let permits = Some((10, vec![3, 7]));
+        let text = written(permits.clone(), &given(TOKEN));
+        let (leased, _) = namespace(&NODES, "").read(&text).unwrap();
+        assert_eq!(leased.permits, permits);
+    }
+
+    #[test]
+    fn text_that_no_detach_can_have_written_is_refused() {
+        let permits =
+            [(0, vec![0]), (2_000, vec![3]), (10, vec![]), (10, vec![10]), (10, vec![3, 3])];
+        let permits = permits.map(|permits| (Some(permits), given(TOKEN)));
+        let times = [Duration::ZERO, Duration::from_secs(24 * 3600 + 1), Duration::MAX];
+        let times = times.map(|within| (None, Given { within, ..given(TOKEN) }));
+        let tokens_of_others = ["", "a text", &TOKEN[1..]].map(|token| (None, given(token)));
+        for (permits, given) in permits.into_iter().chain(times).chain(tokens_of_others) {
+            let text = written(permits.clone(), &given);
+            let Err(error) = namespace(&NODES, "").read(&text) else {
+                panic!("{permits:?} {given:?}")
+            };
             assert!(error.message().contains("damaged"), "{error}");
+            assert!(!error.message().contains(&text), "{error}");
         }
+        assert!(text::read::<u8>(TextKind::Kept, &text()).is_err());
     }
 
     #[test]
@@ -237,19 +239,5 @@ mod tests {
             assert_eq!(error.code(), ErrorCode::Config);
             assert!(error.message().contains(reason), "{error}");
         }
-    }
-
-    #[test]
-    fn text_with_the_value_of_another_program_is_refused() {
-        for value in ["", "a text", &TOKEN[1..]] {
-            let namespace = namespace(&NODES, "");
-            let resources = Resources::from("a");
-            let modes = Modes::default();
-            let leased = Leased { resources, modes, permits: None };
-            let text = namespace.write(&leased, &given(value), NodeSet::EMPTY);
-            let Err(error) = namespace.read(&text) else { panic!("{value}") };
-            assert!(!error.message().contains(&text), "{error}");
-        }
-        assert!(text::read::<u8>(TextKind::Kept, &text()).is_err());
     }
 }
