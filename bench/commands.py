@@ -22,7 +22,7 @@ Command = list[str]
 
 _MARKER = "the recording ends here"
 _KEY = "recorded-key"
-_STRAGGLERS = 0.2
+_SETTLE_SECONDS = 0.2
 """Seconds for commands that a library sends after it has returned."""
 
 
@@ -105,7 +105,7 @@ def _check_release(peer: Contender) -> None:
         process = Process([*peer.command, *servers.urls], peer.environment)
         stack.callback(process.close)
         cycles = len(process.ask(request)["micros"])
-        time.sleep(_STRAGGLERS)
+        time.sleep(_SETTLE_SECONDS)
         stats = [str(server.command("INFO", "commandstats")) for server in servers]
         releases = sum(int(calls) for calls in re.findall(r"cmdstat_del:calls=(\d+)", str(stats)))
         if cycles != 20 or releases < 2 * cycles:

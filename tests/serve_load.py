@@ -5,8 +5,8 @@ tests of `serve`, and as the soak of `make verify`:
 
 The daemon may open few files and use little memory. For all of the time, clients connect and close,
 hold all connections that they get, send half requests, ask for the status, lock names that are as
-long as possible, ask for and hold as many permits as possible, and close the daemon's connections to nodes. Meanwhile, a victim holds a lease of
-two seconds, and must never lose it.
+long as possible, ask for and hold as many permits as possible, and close the daemon's connections
+to nodes. Meanwhile, a victim holds a lease of two seconds, and must never lose it.
 
 The exit status is 1 if the lease was lost, or if the daemon used more memory than allowed.
 """

@@ -127,7 +127,7 @@ fn plain(given: Unknown<'_>) -> Result<Option<Object<'_>>> {
 }
 
 /// An object with a name that is not Unicode text, as an error message calls it.
-const NOT_NAMES: &str = "an object with names that have lone surrogates";
+const NOT_NAMES: &str = "an object whose property names contain lone surrogates";
 
 /// Converts a plain object. A property that is `undefined` is not set.
 fn map(object: &Object<'_>) -> Result<OptionValue> {

@@ -137,7 +137,7 @@ impl Lease {
         begin(&self.mailbox, self.lease.try_upgrade())
     }
 
-    /// Starts to detach the lease, for an adopter within so many ms; `undefined` for the default. The result is a
+    /// Starts to detach the lease, for an adopter within `within` ms; `undefined` for the default. The result is a
     /// [`Detached`](crate::outcome::Detached).
     #[napi(catch_unwind)]
     pub fn detach(&self, within: Unknown<'_>) -> Result<f64> {
@@ -145,8 +145,8 @@ impl Lease {
         begin(&self.mailbox, self.lease.detach_by(Dialect::JavaScript, within.as_ref()))
     }
 
-    /// Starts to hand the lease over to a candidate of this name within so many ms; `undefined` for the default. The
-    /// result is whether that is the leader.
+    /// Starts to hand the lease over to a candidate of this name within `within` ms; `undefined` for the default.
+    /// The result is whether the candidate has taken over.
     #[napi(catch_unwind)]
     pub fn hand_over(&self, successor: Unknown<'_>, within: Unknown<'_>) -> Result<f64> {
         let within = given(within)?;

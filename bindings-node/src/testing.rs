@@ -65,7 +65,7 @@ impl TestNodes {
 /// Creates nodes. Returns a failure if the number is out of range.
 #[napi(catch_unwind)]
 pub fn test_nodes(count: Unknown<'_>) -> Result<Either<TestNodes, Failure>> {
-    Ok(settle(quorlock::TestNodes::counted(Dialect::JavaScript, &item(count)?).map(TestNodes)))
+    Ok(settle(quorlock::TestNodes::new_by(Dialect::JavaScript, &item(count)?).map(TestNodes)))
 }
 
 /// Makes waiting take no time, until it is stopped or finalized.

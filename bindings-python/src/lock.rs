@@ -173,10 +173,10 @@ impl Acquirable {
         Ok(self.leave(py, 1)?.scope)
     }
 
-    /// Lets the garbage collector find an object that only its own blocks refer to, such as by the `ExitStack` in their
-    /// frames, so that their leases are collected, too.
+    /// Reports the open blocks to the garbage collector, so that an object that only its own blocks refer to, such as
+    /// through an `ExitStack` in their frames, is collected with its leases.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Whoever has locked the list refers to this object.
+        // The thread that holds this mutex refers to this object, so it is not garbage.
         let Ok(open) = self.open.try_lock() else { return Ok(()) };
         for Block { scope, lease, frame } in &*open {
             visit.call(scope)?;

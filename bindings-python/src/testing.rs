@@ -19,7 +19,7 @@ impl TestNodes {
     fn new(count: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = count.py();
         let _entered = exit::enter(py);
-        let nodes = quorlock::TestNodes::counted(Dialect::Python, &value(count));
+        let nodes = quorlock::TestNodes::new_by(Dialect::Python, &value(count));
         nodes.map(Self).map_err(|e| error(py, &e))
     }
 

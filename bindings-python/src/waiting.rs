@@ -80,7 +80,7 @@ pub(crate) fn block<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> Py
         match blamed {
             // A signal handler has raised it, such as that of Ctrl-C.
             Err(raised) if !raised.is_instance_of::<PyException>(py) => raised,
-            // It only adds to the message.
+            // Other failures do not matter: the hint only extends the message.
             _ => error,
         }
     })

@@ -34,7 +34,7 @@ test('the modes of resources with any names count', async (t) => {
   const lease = await client.lock([...names, 'r'], { mode })
   assert.deepEqual(Object.entries(lease.modes), [['7', 'shared'], ...names.filter((name) => name !== '7').map((name) => [name, 'shared']), ['r', 'exclusive']])
   assert(await lease.release())
-  await assert.rejects(client.lock('a', { mode: { 'a\ud800': 'shared' } }), { name: 'ConfigError', message: /names that have lone surrogates/ })
+  await assert.rejects(client.lock('a', { mode: { 'a\ud800': 'shared' } }), { name: 'ConfigError', message: /property names contain lone surrogates/ })
   // An inherited property is no option of the caller.
   const inherited = Object.create({ ttl: 1 })
   await assert.rejects(client.lock('r', inherited), ConfigError)

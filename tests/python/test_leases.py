@@ -305,7 +305,7 @@ def test_a_collected_lease_is_not_released_and_expires_with_a_warning(
     assert dropped()[0].levelname == "WARNING"
 
 
-def test_a_lease_of_a_block_that_nobody_can_leave_is_collected(client: quorlock.Client) -> None:
+def test_a_lease_of_an_unreachable_block_is_collected(client: quorlock.Client) -> None:
     def enter() -> None:
         contextlib.ExitStack().enter_context(client.lock("r"))
 
@@ -323,7 +323,7 @@ def test_the_warning_names_the_line_that_drops_the_lease(client: quorlock.Client
     assert isinstance(caught[0].source, quorlock.Lease)
 
 
-def test_an_interrupt_while_an_error_is_made_is_raised_instead(
+def test_an_interrupt_replaces_the_error_that_is_being_created(
     client: quorlock.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:

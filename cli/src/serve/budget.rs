@@ -1,6 +1,6 @@
-//! The memory and the renewals that all clients together may use. What takes some of them for a client takes a share of the
-//! budget first, and is refused if there is none. So no number of clients and requests can exhaust the memory of the daemon,
-//! or keep the nodes busy with renewals.
+//! Budgets of memory and renewals, shared by all clients. Each connection, request and lease takes its share first, and is
+//! refused if too little is left. So no number of clients and requests can exhaust the memory of the daemon, or keep the
+//! nodes busy with renewals.
 //!
 //! Shares are estimates, which `tests/cli/test_serve_limits.py` checks against the memory of a daemon.
 
@@ -17,39 +17,39 @@ const LEASE: usize = 8 * 1024;
 /// What a permit takes, without the name of its resource.
 const PERMIT: usize = 1536;
 /// What a key takes while the nodes are asked for it, without the name of its resource.
-const ASKED: usize = 256;
-/// How many copies there are of the names of a lease and of a permit, and of a request that is in progress: as words, as keys, and in requests
-/// to nodes.
+const QUERIED: usize = 256;
+/// The number of copies of a lease's names, of a permit's name, and of a request in progress: as words, as keys, and in
+/// requests to nodes.
 pub(crate) const COPIES: usize = 7;
 
 /// The error of a request for which there is no memory left.
 pub(crate) const USED_UP: &str =
     "ERR the clients of the daemon use all of its memory: see --max-memory";
 
-/// Returns what a lease takes, with so many permits, and with names of this length together.
+/// Returns the memory of a lease, in bytes. `names` is the total length of its resource names.
 pub(crate) fn of_lease(names: usize, permits: usize) -> usize {
     LEASE + COPIES * names + permits * (PERMIT + COPIES * names)
 }
 
-/// Returns what it takes to ask the nodes for all permits of a resource with a name of this length: each slot has two keys.
-pub(crate) fn of_inspection(name: usize) -> usize {
-    2 * MAX_PERMITS as usize * (ASKED + COPIES * name)
+/// Returns the memory of a query for all permits of a resource with a name of this length: each slot has two keys.
+pub(crate) fn of_permit_query(name: usize) -> usize {
+    2 * MAX_PERMITS as usize * (QUERIED + COPIES * name)
 }
 
 /// How many renewals of a resource or permit the nodes can do in a second besides other work, for all clients together.
-const MOST_RENEWALS: usize = 20_000;
+const MAX_RENEWALS: usize = 20_000;
 /// The period of the budget of renewals, in seconds. A lease with a long ttl needs less than one renewal in a second.
 const PERIOD: usize = 1_000;
 
 /// The error of a lease that would need too many renewals.
-pub(crate) const TOO_MANY_RENEWALS: &str = "ERR the leases of the daemon would need more than 20000 renewals per second: use fewer resources, or a longer TTL";
+pub(crate) const TOO_MANY_RENEWALS: &str = "ERR the daemon's leases would need more than 20000 renewals per second: use fewer resources or permits, or a longer TTL";
 
 /// Returns the budget of renewals.
 pub(crate) fn renewals() -> Arc<Budget> {
-    Budget::new(MOST_RENEWALS * PERIOD)
+    Budget::new(MAX_RENEWALS * PERIOD)
 }
 
-/// Returns how many renewals so many resources or permits need in [`PERIOD`] seconds: a lease is renewed three times per ttl.
+/// Returns the renewals in [`PERIOD`] seconds of a lease with this many resources or permits, at three per ttl.
 pub(crate) fn renewals_of(resources: usize, ttl: Duration) -> usize {
     let each = 3.0 * PERIOD as f64 / ttl.as_secs_f64();
     resources * each.ceil() as usize
@@ -137,7 +137,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn few_resources_have_a_short_ttl_and_many_a_long_one() {
+    fn the_budget_of_renewals_depends_on_resources_and_ttl() {
         let fits = |resources, ttl| renewals().take(renewals_of(resources, ttl)).is_ok();
         assert!(fits(60, Duration::from_millis(10)) && !fits(70, Duration::from_millis(10)));
         assert!(fits(60_000, Duration::from_secs(10)) && !fits(70_000, Duration::from_secs(10)));

@@ -10,7 +10,7 @@ use crate::serve::budget::{Budget, USED_UP};
 use crate::serve::clients::Clients;
 use crate::serve::files;
 use crate::serve::notes::Notes;
-use crate::serve::session::{Daemon, MOST_INSPECTIONS, Phase, Session};
+use crate::serve::session::{Daemon, MAX_STATUS_QUERIES, Phase, Session};
 use crate::serve::socket::Socket;
 use crate::signals::Signals;
 use quorlock::{Client, OptionValue};
@@ -74,7 +74,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
         heartbeat_timeout: heartbeat_timeout.filter(|timeout| !timeout.is_zero()),
         host: host(),
         notes: Notes::new(output),
-        inspections: Semaphore::new(MOST_INSPECTIONS),
+        status_queries: Semaphore::new(MAX_STATUS_QUERIES),
         phase,
     });
     let name = socket.name.clone();

@@ -32,9 +32,9 @@ const TURN: Duration = Duration::from_micros(200);
 /// The buffers and requests of this size are part of what a connection takes anyway.
 const SHORT: usize = 2 * CHUNK;
 
-/// How many STATUS may ask the nodes at the same time. Others wait. The answers of the nodes may be long, and their length
-/// is not known before.
-pub(crate) const MOST_INSPECTIONS: usize = 4;
+/// The maximum number of STATUS requests that query the nodes at the same time. Further ones wait, because the size of the
+/// answers is not known in advance.
+pub(crate) const MAX_STATUS_QUERIES: usize = 4;
 
 const CLOSING: &str = "CLOSED the daemon is about to end";
 
@@ -51,8 +51,8 @@ pub(crate) struct Daemon {
     /// The name of this host, for holder names.
     pub(crate) host: String,
     pub(crate) notes: Notes,
-    /// A permit for each STATUS that may ask the nodes at the same time: see [`MOST_INSPECTIONS`].
-    pub(crate) inspections: sync::Semaphore,
+    /// A permit for each STATUS request that may query the nodes now: see [`MAX_STATUS_QUERIES`].
+    pub(crate) status_queries: sync::Semaphore,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
@@ -459,14 +459,14 @@ impl Session {
                 }
             }
             Command::Status { resource, limit: None } => {
-                let _turn = self.attend(daemon.inspections.acquire(), false).await?;
+                let _turn = self.attend(daemon.status_queries.acquire(), false).await?;
                 let asking = daemon.client.status(resource);
                 let status = self.attend(asking, false).await??;
                 self.replies.bulk(json(&[status]).as_bytes());
             }
             Command::Status { resource, limit: Some(limit) } => {
-                memory.resize(budget::of_inspection(resource.len()))?;
-                let _turn = self.attend(daemon.inspections.acquire(), false).await?;
+                memory.resize(budget::of_permit_query(resource.len()))?;
+                let _turn = self.attend(daemon.status_queries.acquire(), false).await?;
                 let asking = daemon.client.semaphore_as(Dialect::Resp, resource, &limit).status();
                 let status = self.attend(asking, false).await??;
                 self.replies.bulk(json(&[status]).as_bytes());
@@ -770,7 +770,7 @@ mod tests {
                 heartbeat_timeout: None,
                 host: "host".to_owned(),
                 notes: Notes::new(&output),
-                inspections: sync::Semaphore::new(MOST_INSPECTIONS),
+                status_queries: sync::Semaphore::new(MAX_STATUS_QUERIES),
                 phase,
             };
             Self { daemon: Arc::new(daemon), phase: sender }

@@ -122,8 +122,8 @@ async fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)),
     }
 }
 
-/// A locked file beside a socket. Only its owner may open it: whoever may open a file may also lock it, and so keep the
-/// daemon from starting. Other users may often open the directory.
+/// A locked file next to the socket. Only its owner can open it, because any user who can open a file can lock it and keep
+/// the daemon from starting.
 struct LockFile {
     path: PathBuf,
     file: File,
@@ -145,7 +145,7 @@ impl LockFile {
                     if locked.is_in_place()? {
                         return Ok(locked);
                     }
-                    // The daemon that had it has removed it meanwhile.
+                    // The previous owner has deleted the file: try again.
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(10));

@@ -427,12 +427,12 @@ impl<S: Clone + PartialEq> Claim<S> {
         node: usize,
         answer: Answer,
     ) -> Option<Extended> {
-        self.lease.extended(now, extension, node, self.counted(node, answer))
+        self.lease.extended(now, extension, node, self.effective_answer(node, answer))
     }
 
     /// Returns how a node's answer to EXTEND counts. While the node may still apply GIVE BACK of a failed upgrade, it
     /// may hold the upgrade's token, so a refusal does not show that the lease's key is lost.
-    pub(crate) fn counted(&self, node: usize, answer: Answer) -> Answer {
+    pub(crate) fn effective_answer(&self, node: usize, answer: Answer) -> Answer {
         let gives_back = answer == Answer::No && self.footprint.gives_back_on(node);
         if gives_back { Answer::Unknown } else { answer }
     }
@@ -503,7 +503,7 @@ impl<S: Clone + PartialEq> Claim<S> {
     /// mode. An extension that began earlier stays undecided.
     pub fn downgrade(&mut self, now: Moment, subject: S) -> Result<(), Obstacle> {
         self.check_change(now)?;
-        self.lease.downgraded();
+        self.lease.record_downgrade();
         self.subject = subject;
         Ok(())
     }

@@ -38,9 +38,9 @@ pub fn next_leader<T: PartialEq>(
 /// token and raises the counter. So if a majority of the nodes have larger counters and another token or none, they have
 /// granted the resource to adopters. Usually, all these grants went to one adopter, which won the lease and may have
 /// released the lease since. If the grants went to several adopters, these adopters try again until one of them wins. A
-/// larger counter beside the token shows no adoption: the node granted the resource to another client before the lease's
-/// key was restored there.
-pub fn is_passed(quorum: Quorum, fence: u64, stored: &[(bool, u64)]) -> bool {
+/// larger counter on a node that still holds the token shows no adoption: the node granted the resource to another client
+/// before the lease's key was restored there.
+pub fn is_adopted(quorum: Quorum, fence: u64, stored: &[(bool, u64)]) -> bool {
     let has_passed = |(holds_token, counter): &&(bool, u64)| !holds_token && *counter > fence;
     stored.iter().filter(has_passed).count() >= quorum.size()
 }

@@ -52,9 +52,9 @@ pub struct Lease {
     /// Nodes that hold the key but may have granted the resource to another client since this lease was won. Until such
     /// a node is [sound](Self::sound) again, its confirmations count against the lease.
     passed: NodeSet,
-    /// The number of changes of mode so far. Answers to extensions that began before the latest change do not count: a
+    /// The number of mode_changes of mode so far. Answers to extensions that began before the latest change do not count: a
     /// node refuses an EXTEND of the old mode after an upgrade or a downgrade has reached it.
-    changes: u32,
+    mode_changes: u32,
     /// Whether an upgrade is under way. Meanwhile, nothing extends, repairs or detaches the lease.
     is_upgrading: bool,
 }
@@ -81,7 +81,7 @@ impl Lease {
             fence,
             sound: granted,
             passed: NodeSet::EMPTY,
-            changes: 0,
+            mode_changes: 0,
             is_upgrading: false,
         }
     }
@@ -224,7 +224,7 @@ impl Lease {
             confirmed: false,
             missing: NodeSet::EMPTY,
             passed: self.passed,
-            changes: self.changes,
+            mode_changes: self.mode_changes,
         }
     }
 
@@ -247,7 +247,7 @@ impl Lease {
         node: usize,
         answer: Answer,
     ) -> Option<Extended> {
-        if extension.changes != self.changes {
+        if extension.mode_changes != self.mode_changes {
             return Some(if self.is_valid(now) { Extended::Undecided } else { Extended::Lost });
         }
         let answer = self.weigh(node, answer, &mut extension.missing);
@@ -343,15 +343,15 @@ impl Lease {
     pub fn begin_upgrade(&mut self, sent: Moment) -> bool {
         let may_begin = self.may_send(sent);
         if may_begin {
-            self.changes += 1;
+            self.mode_changes += 1;
             self.is_upgrading = true;
         }
         may_begin
     }
 
     /// Records that the lease is downgraded. Extensions that began before this call stay undecided.
-    pub(crate) fn downgraded(&mut self) {
-        self.changes += 1;
+    pub(crate) fn record_downgrade(&mut self) {
+        self.mode_changes += 1;
     }
 
     /// Whether an upgrade is under way. Meanwhile, nothing extends, repairs or detaches the lease.
@@ -411,8 +411,8 @@ impl Lease {
 #[cfg(test)]
 impl core::hash::Hash for Lease {
     fn hash<H: core::hash::Hasher>(&self, hasher: &mut H) {
-        let Self { quorum, end, limit, ended, released, fence, changes, .. } = self;
-        (quorum, end, limit, ended, released, fence, changes, self.is_upgrading).hash(hasher);
+        let Self { quorum, end, limit, ended, released, fence, mode_changes, .. } = self;
+        (quorum, end, limit, ended, released, fence, mode_changes, self.is_upgrading).hash(hasher);
     }
 }
 
@@ -455,7 +455,7 @@ pub struct Extension {
     passed: NodeSet,
     /// How often the lease had changed its mode when the extension began. If the lease has another number by now, the
     /// answers do not count.
-    changes: u32,
+    mode_changes: u32,
 }
 
 impl Extension {

@@ -54,7 +54,7 @@ pub use clocks::NodeClocks;
 pub use fence::{FENCE_LIMIT, FENCE_MEMORY, FENCE_WINDOW, fence_memory, next_fence};
 pub use footprint::Footprint;
 pub use guard::Guard;
-pub use leader::{is_passed, next_leader};
+pub use leader::{is_adopted, next_leader};
 pub use lease::{Ended, Extended, Extension, Lease, Release};
 pub use line::Line;
 pub use quorum::{MAX_NODES, NodeSet, Quorum};

@@ -99,8 +99,9 @@ impl Calls {
         delay: RetryDelay,
         random: u32,
     ) -> Moment {
-        let is_other = |call: &(usize, usize, Moment)| (call.0, call.1) != (node, resource);
-        self.heard.retain(|call| is_other(call) && self.turns.stands(now, call.2));
+        self.heard.retain(|&(other, of, arrived)| {
+            (other, of) != (node, resource) && self.turns.stands(now, arrived)
+        });
         self.heard.push((node, resource, now));
         if self.is_turn(now) {
             return now;

@@ -97,11 +97,9 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
 ///
 /// The error is [`ErrorCode::LeaseLost`] if the lease has ended. In that case, this function releases the keys of the
 /// lease that are still on nodes. The error is [`ErrorCode::NoQuorum`] if too few nodes answer to tell whether the
-/// lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes, or if the ttl of the
-/// lease exceeds the restart guard of this client.
+/// lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
 pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let kept = Kept::read(text, setup.endpoints.len(), fingerprint(setup))?;
-    setup.options.check_guard("the ttl of the lease", kept.ttl)?;
     let resources = Resources::from(kept.resources);
     let modes = Modes::with_shared_positions(&resources, &kept.shared);
     let lock = Lock::new(Arc::clone(setup), resources.clone()).modes(modes.clone());

@@ -69,7 +69,7 @@ impl TestNodes {
 
     /// Like [`TestNodes::new`], but takes the number as `dialect` writes it. For language bindings.
     #[doc(hidden)]
-    pub fn counted(dialect: Dialect, count: &OptionValue) -> Result<Self> {
+    pub fn new_by(dialect: Dialect, count: &OptionValue) -> Result<Self> {
         match count {
             OptionValue::Number(count) if (1..=MAX_NODES).any(|n| n as f64 == *count) => {
                 Self::new(*count as usize)
@@ -86,7 +86,7 @@ impl TestNodes {
         self.names.iter().map(|name| format!("memory://{name}")).collect()
     }
 
-    /// Applies a fault to the node at this position, counted from 0, or to all nodes. When the returned [`Pending`] is
+    /// Applies a fault to the node at this position, new_by from 0, or to all nodes. When the returned [`Pending`] is
     /// ready, the clients have noticed broken connections, and have connected again to nodes that recovered.
     ///
     /// # Panics

@@ -4,7 +4,7 @@
 //! encrypts connections with the [`Tls`]. This module does not open connections.
 
 use crate::runtime::fork::PerProcess;
-use crate::runtime::threads::{Common, OneAtATime};
+use crate::runtime::threads::{Common, SharedWork};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -47,7 +47,7 @@ struct Files {
     client: Option<(String, String)>,
     is_insecure: bool,
     /// The read in progress, if any. The files are read on a separate thread, because a file system may hang.
-    reading: PerProcess<Mutex<OneAtATime<Read>>>,
+    reading: PerProcess<Mutex<SharedWork<Read>>>,
 }
 
 impl Tls {

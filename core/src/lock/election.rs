@@ -17,7 +17,7 @@ use crate::wire::keys::Keys;
 use crate::wire::reply::{Holder, Reply, StoredLock};
 use crate::wire::request::Request;
 use crate::wire::token::Token;
-use quorlock_protocol::{Moment, Term, is_passed, next_leader};
+use quorlock_protocol::{Moment, Term, is_adopted, next_leader};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -56,13 +56,13 @@ pub(crate) async fn look(driver: &Driver, keys: &Arc<[Keys]>, after: u64) -> Opt
 }
 
 /// Whether a successor has adopted this detached lease. The successor may have released the lease since.
-async fn is_adopted(driver: &Driver, held: &HeldLease) -> bool {
+async fn has_successor(driver: &Driver, held: &HeldLease) -> bool {
     let Grant { subject, fence, .. } = &*held.grant;
     let mut stored = Vec::new();
     let adopted = read(driver, &subject.keys, |seen| {
         let holds_token = matches!(&seen.holder, Holder::Token(token) if *token == subject.token);
         stored.extend(seen.fence.map(|counter| (holds_token, counter)));
-        is_passed(driver.quorum, *fence, &stored).then_some(())
+        is_adopted(driver.quorum, *fence, &stored).then_some(())
     });
     adopted.await.is_some()
 }
@@ -191,10 +191,10 @@ async fn transfer(
     let mut sent = clock::now();
     loop {
         sleep(delay).await;
-        let is_adopted = is_adopted(driver, held).await;
+        let has_successor = has_successor(driver, held).await;
         let now = clock::now();
-        if is_adopted || now >= kept_until {
-            return is_adopted && now < kept_until;
+        if has_successor || now >= kept_until {
+            return has_successor && now < kept_until;
         }
         delay = (delay * 2).min(longest);
         if now.since(sent) >= RESEND_INTERVAL {

@@ -289,9 +289,14 @@ impl Lease {
     pub fn extend_by(&self, dialect: Dialect, ttl: Option<&OptionValue>) -> Pending<Result<()>> {
         Pending::started(self.tracked().and_then(|Tracked { held, .. }| {
             let options = &held.driver.options;
-            let ttl = ttl.map(|ttl| options.extension_ttl(dialect, ttl)).transpose()?;
+            let own = held.grant.term.ttl;
+            let ttl = match ttl {
+                Some(ttl) => options.extension_ttl(dialect, ttl)?,
+                // A resumed lease has the ttl of the client that acquired it.
+                None => options.check_guard("the ttl of the lease", own).map(|()| own)?,
+            };
             self.check()?;
-            let term = Term { ttl: ttl.unwrap_or(held.grant.term.ttl), ..held.grant.term };
+            let term = Term { ttl, ..held.grant.term };
             held.driver.begin_for(|caller| extend(Arc::clone(held), term, caller))
         }))
     }

@@ -265,7 +265,7 @@ impl NodeConnection {
     pub(crate) fn send_source(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
-        redis.connection.send(&packed, request.limit(), request.goes_first(), sink)
+        redis.connection.send(&packed, request.limit(), request.skips_wait_for_room(), sink)
     }
 
     /// Returns a number that changes whenever the server answers; always 0 if the node is not a server.
@@ -306,7 +306,12 @@ impl Redis {
 
     fn send(&self, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
         let request = &packed_request.request;
-        self.connection.send(packed_request.bytes(), request.limit(), request.goes_first(), sink)
+        self.connection.send(
+            packed_request.bytes(),
+            request.limit(),
+            request.skips_wait_for_room(),
+            sink,
+        )
     }
 
     /// Returns the request as a part of a batch; `None` if the request must be sent alone.

@@ -331,8 +331,8 @@ impl Peer for Node {
             sink.answer(Err(failure));
             return None;
         }
-        let may_go =
-            self.unsent.load(Ordering::Acquire) == 0 || packed_request.request.goes_first();
+        let may_go = self.unsent.load(Ordering::Acquire) == 0
+            || packed_request.request.skips_wait_for_room();
         let sink = match self.map() {
             _ if !may_go => sink,
             Some(map) => return map.send(packed_request, sink),

@@ -82,7 +82,7 @@ pub(crate) struct PipelineState<C: Pipelined> {
     /// The number of requests in flight: those of `recipients` and `unpacked`.
     pub(crate) in_flight: usize,
     /// The size of the commands of `recipients`, in bytes.
-    pub(crate) unanswered: usize,
+    pub(crate) unanswered_bytes: usize,
     /// Whether a thread is writing, or a task will continue to write when the socket accepts more bytes.
     is_writing: bool,
     /// Whether a flush is due: a thread or the runtime will call [`flush`] soon.
@@ -121,7 +121,7 @@ impl<C: Pipelined> Pipeline<C> {
             recipients: VecDeque::new(),
             unpacked: Vec::new(),
             in_flight: 0,
-            unanswered: 0,
+            unanswered_bytes: 0,
             is_writing: false,
             is_held_back: false,
             is_dropped: false,
@@ -192,7 +192,7 @@ pub(crate) fn put<C: Pipelined>(
     out.pack();
     out.recipients.push_back(recipient);
     out.bytes.extend_from_slice(packed);
-    out.unanswered += packed.len();
+    out.unanswered_bytes += packed.len();
     queued(connection, out);
 }
 

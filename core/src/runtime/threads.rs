@@ -11,26 +11,26 @@ use tokio::sync::oneshot;
 /// Work that takes longer than this may never end. So the next caller starts the work again instead of waiting for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The largest number of threads that do the same work. If all of them hang, callers wait for the last one.
-const MOST_THREADS: usize = 4;
+/// The largest number of threads that do the same work. If all of them hang, callers wait for the newest one.
+const MAX_THREADS: usize = 4;
 
 /// A future for the result of work that several callers wait for; its output is `None` if the work panicked.
 pub(crate) type Common<T> = Shared<BoxFuture<'static, Option<T>>>;
 
 /// Work that may hang. Callers that arrive while the work is in progress wait for the same result instead of starting
 /// the work again. So even work that hangs occupies few threads, however many callers there are.
-pub(crate) struct OneAtATime<T: Clone> {
-    /// When each thread has begun, and its result; the newest last. Contains at most [`MOST_THREADS`].
+pub(crate) struct SharedWork<T: Clone> {
+    /// When each thread has begun, and its result; the newest last. Contains at most [`MAX_THREADS`].
     running: Vec<(Instant, Common<T>)>,
 }
 
-impl<T: Clone> Default for OneAtATime<T> {
+impl<T: Clone> Default for SharedWork<T> {
     fn default() -> Self {
         Self { running: Vec::new() }
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
+impl<T: Clone + Send + Sync + 'static> SharedWork<T> {
     /// Returns a future for the result of the work. Starts `work` with [`on_thread`] if no work is in progress, or if
     /// the work in progress has taken longer than [`PATIENCE`].
     pub(crate) fn run(
@@ -40,7 +40,7 @@ impl<T: Clone + Send + Sync + 'static> OneAtATime<T> {
     ) -> io::Result<Common<T>> {
         self.running.retain(|(_, result)| !has_ended(result));
         if let Some((began, result)) = self.running.last()
-            && (began.elapsed() < PATIENCE || self.running.len() == MOST_THREADS)
+            && (began.elapsed() < PATIENCE || self.running.len() == MAX_THREADS)
         {
             return Ok(result.clone());
         }
@@ -78,7 +78,7 @@ pub(crate) fn on_thread<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_THREADS, OneAtATime, PATIENCE};
+    use super::{MAX_THREADS, PATIENCE, SharedWork};
     use futures_util::future::{FutureExt, pending};
     use std::time::Instant;
 
@@ -86,12 +86,12 @@ mod tests {
     fn work_that_hangs_occupies_few_threads() {
         let long_ago = Instant::now().checked_sub(PATIENCE).expect("the machine runs for longer");
         let hanging = || (long_ago, pending::<Option<u8>>().boxed().shared());
-        let mut work = OneAtATime { running: (1..MOST_THREADS).map(|_| hanging()).collect() };
+        let mut work = SharedWork { running: (1..MAX_THREADS).map(|_| hanging()).collect() };
         let result = work.run("quorlock-test", || 7).expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         assert_eq!(runtime.block_on(result), Some(7));
 
-        work.running = (0..MOST_THREADS).map(|_| hanging()).collect();
+        work.running = (0..MAX_THREADS).map(|_| hanging()).collect();
         let result = work.run("quorlock-test", || 7).expect("no thread is needed");
         assert!(result.now_or_never().is_none() && !work.has_ended());
     }

@@ -37,8 +37,8 @@ use tokio::task::yield_now;
 /// their deadlines have passed.
 const MAX_IN_FLIGHT: usize = 4096;
 
-/// While commands of this size are unanswered, there is no room either. A command for many resources is long, and takes
-/// the server as much time as commands for each of them. A renewal must not wait for too many of them.
+/// There is no room while this many bytes of commands are unanswered. A long command covers many resources and keeps the
+/// server busy, so a renewal must not queue behind many of them.
 const MAX_UNANSWERED: usize = 512 * 1024;
 
 /// The beginning of the message if the server refused the whole connection: it sent an error that answers no request.
@@ -206,7 +206,7 @@ impl<R: Receive> Pipelined for Shared<R> {
         for (command, mut requests) in R::pack(std::mem::take(&mut out.unpacked)) {
             let bytes = command.len();
             out.bytes.extend_from_slice(&command);
-            out.unanswered += bytes;
+            out.unanswered_bytes += bytes;
             let (recipient, limit) = match requests.pop() {
                 Some((_, single)) if requests.is_empty() => {
                     (Destination::Request(single), limits::USUAL)
@@ -332,16 +332,16 @@ impl<R: Receive> Connection<R> {
     }
 
     /// Sends a request whose answer may be as large as `limit`. Returns the recipient if there is no room now: see
-    /// [`Connection::room`]. A request that `needs_no_room` is sent in any case.
+    /// [`Connection::room`]. If `skips_wait` is `true`, sends the request in any case.
     pub(crate) fn send(
         &self,
         packed: &[u8],
         limit: Limit,
-        needs_no_room: bool,
+        skips_wait: bool,
         recipient: R,
     ) -> Result<(), R> {
         let out = self.0.out();
-        if is_full(&out) && !needs_no_room {
+        if is_full(&out) && !skips_wait {
             return Err(recipient);
         }
         self.put(out, packed, Destination::Request(recipient), limit);
@@ -386,7 +386,7 @@ impl<R: Receive> Connection<R> {
             out.pack();
             out.in_flight += 1;
             let bytes = first.len();
-            out.unanswered += bytes;
+            out.unanswered_bytes += bytes;
             let recipient = Destination::Nobody;
             out.recipients.push_back(Expected { recipient, bytes, limit: limits::USUAL });
             out.bytes.extend_from_slice(first);
@@ -604,7 +604,7 @@ impl<R: Receive> Shared<R> {
                 let mut bytes = 0;
                 let answered = out.recipients.drain(..count).inspect(|it| bytes += it.bytes);
                 recipients.extend(answered.map(|awaited| awaited.recipient));
-                out.unanswered -= bytes;
+                out.unanswered_bytes -= bytes;
                 out.in_flight -= recipients.iter().map(Destination::requests).sum::<usize>();
                 let is_message = self.on_push.get().is_some() && buffer.first() == Some(&b'>');
                 let begins_unasked = !buffer.is_empty() && out.recipients.is_empty() && !is_message;
@@ -682,7 +682,7 @@ impl<R: Receive> Shared<R> {
 }
 
 fn is_full<R: Receive>(out: &PipelineState<Shared<R>>) -> bool {
-    !out.is_closed && (out.in_flight >= MAX_IN_FLIGHT || out.unanswered >= MAX_UNANSWERED)
+    !out.is_closed && (out.in_flight >= MAX_IN_FLIGHT || out.unanswered_bytes >= MAX_UNANSWERED)
 }
 
 fn broken(error: io::Error) -> RedisError {

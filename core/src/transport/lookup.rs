@@ -5,7 +5,7 @@
 //! however often clients try to connect.
 
 use crate::runtime::fork::PerProcess;
-use crate::runtime::threads::OneAtATime;
+use crate::runtime::threads::SharedWork;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -16,9 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 type Resolved = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 
 /// The look-up in progress for each host name.
-static LOOK_UPS: PerProcess<Mutex<HashMap<String, OneAtATime<Resolved>>>> = PerProcess::new();
+static LOOK_UPS: PerProcess<Mutex<HashMap<String, SharedWork<Resolved>>>> = PerProcess::new();
 
-fn look_ups() -> MutexGuard<'static, HashMap<String, OneAtATime<Resolved>>> {
+fn look_ups() -> MutexGuard<'static, HashMap<String, SharedWork<Resolved>>> {
     LOOK_UPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -194,9 +194,9 @@ impl Request {
         matches!(self, Self::Acquire { .. } | Self::Transfer { .. } | Self::Heal(_))
     }
 
-    /// Whether the request goes ahead of requests that wait for room on a connection. A lease must not end because its
-    /// client has many other requests. An EXTEND may overtake any of them: it finds the key or not, as if they were late.
-    pub(crate) fn goes_first(&self) -> bool {
+    /// Whether the request is sent even if the connection has no room. A lease must not expire because its client sends
+    /// many other requests. An EXTEND may overtake any of them, as if they were delayed.
+    pub(crate) fn skips_wait_for_room(&self) -> bool {
         matches!(self, Self::Extend(_))
     }
 

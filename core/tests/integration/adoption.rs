@@ -403,15 +403,17 @@ fn kept_lease_is_not_adopted_and_a_detached_one_not_resumed() {
 
 /// After a restart, a node counts again once the restart guard has passed, also for clients with a shorter guard.
 #[test]
-fn lease_whose_ttl_exceeds_the_restart_guard_is_not_resumed() {
+fn resumed_lease_is_not_extended_beyond_the_restart_guard() {
     let builder = || Client::builder().nodes(["memory://adoption-guard"]);
     let lease = wait(builder().build().unwrap().lock("r").ttl(LONG).acquire()).unwrap();
     let (_kept, text) = wait(builder().build().unwrap().keep(lease)).unwrap();
     let guard = LONG / 2;
     let client = builder().ttl(guard).restart_guard(guard).build().unwrap();
-    let error = wait(client.resume(&text)).unwrap_err();
+    let resumed = wait(client.resume(&text)).unwrap();
+    let error = wait(resumed.extend(None)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Config);
     assert!(error.message().contains("restart_guard"), "{error}");
+    assert!(wait(resumed.extend(Some(guard))).is_ok() && wait(resumed.release()));
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn leader_hands_over_to_the_candidate_that_it_names() {
 
 /// Other clients may have won votes while the leader held the lease: on nodes that had lost its key, and got it back.
 #[test]
-fn larger_fences_beside_the_leaders_keys_are_no_successor() {
+fn larger_fence_with_the_leaders_key_is_no_successor() {
     let servers = Servers::start(3);
     let leader = wait(candidate(&servers, "a").next()).unwrap();
     let larger = (leader.fence() + 9).to_string();

@@ -471,7 +471,7 @@ impl World {
         let now = self.now(number);
         let Some(held) = self.clients[number].held_mut() else { return };
         let Some(extending) = &mut held.extending else { return };
-        let answer = held.claim.counted(node, answer);
+        let answer = held.claim.effective_answer(node, answer);
         extending.answers[node] = Some(answer);
         let extended = held.claim.extended(now, &mut extending.extension, node, answer);
         extending.is_confirmed |= extended == Some(Extended::Confirmed);

@@ -1,6 +1,6 @@
 //! Which leader an observer of an election may report.
 
-use crate::{Quorum, is_passed, next_leader};
+use crate::{Quorum, is_adopted, next_leader};
 
 fn leader(nodes: usize, after: u64, stored: &[(&'static str, u64)]) -> Option<(&'static str, u64)> {
     next_leader(Quorum::over(nodes).expect("1 to 32"), after, stored).copied()
@@ -41,11 +41,11 @@ fn observer_never_goes_back() {
 fn lease_is_passed_by_a_majority_of_larger_counters_without_its_token() {
     let passed = |counters: &[u64]| {
         let stored: Vec<_> = counters.iter().map(|counter| (false, *counter)).collect();
-        is_passed(Quorum::over(3).expect("1 to 32"), 5, &stored)
+        is_adopted(Quorum::over(3).expect("1 to 32"), 5, &stored)
     };
     assert!(passed(&[6, 7]) && passed(&[5, 6, 6]));
     // An adopter that lost its round has left a larger counter only on a minority of the nodes.
     assert!(!passed(&[5, 5, 6]) && !passed(&[6]) && !passed(&[5, 5, 5]) && !passed(&[]));
     // Two nodes have granted another client, and then the key of the lease was restored.
-    assert!(!is_passed(Quorum::over(3).expect("1 to 32"), 5, &[(true, 6), (true, 7), (false, 8)]));
+    assert!(!is_adopted(Quorum::over(3).expect("1 to 32"), 5, &[(true, 6), (true, 7), (false, 8)]));
 }

@@ -82,7 +82,7 @@ impl Acquire {
         let Some(owner) = self.owner else { return };
         // One check is enough: while the owner waits here, it acquires no other lease.
         let keys = &self.keys;
-        let own = self.renewer.find(keys, |held| held.is_shared_in_block_of(owner, keys));
+        let own = self.renewer.find(keys, |held| held.blocks_own_acquire(owner, keys));
         if let Some(held) = own {
             self.mistake = Some(Error::config(format!(
                 "this is in a block that holds {} in shared mode, so the wait would only end with that block: use \

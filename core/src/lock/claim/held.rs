@@ -405,9 +405,9 @@ impl HeldLease {
         }
     }
 
-    /// Whether the lease belongs to a code block of this owner, such as a `with` statement, and excludes the owner from
-    /// one of these keys that the lease shares. The lease is released when that block ends.
-    pub(crate) fn is_shared_in_block_of(&self, owner: Owner, keys: &[Keys]) -> bool {
+    /// Whether an acquire of `keys` by `owner` would wait for this lease forever: the lease belongs to a code block of
+    /// `owner`, such as a `with` statement, at whose end it is released, and it shares one of the keys.
+    pub(crate) fn blocks_own_acquire(&self, owner: Owner, keys: &[Keys]) -> bool {
         let state = self.state();
         let excludes = |own: &Keys| keys.iter().any(|wanted| own.excludes(wanted));
         let mut own = state.claim.subject().keys.iter();

@@ -44,9 +44,9 @@ fn a_dropped_connection_is_closed_although_the_server_does_not_read() {
 }
 
 /// A recipient that ignores its answer.
-struct Anybody;
+struct IgnoredAnswer;
 
-impl Receive for Anybody {
+impl Receive for IgnoredAnswer {
     type Request = Infallible;
 
     fn receive(self, _: RawReply) {}
@@ -72,8 +72,8 @@ fn requests_wait_for_room_while_long_commands_are_unanswered() {
         let connection = Connection::connect(&server).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
         std::fs::remove_file(path).unwrap();
-        let send = |goes_first| {
-            connection.send(&[b' '; MAX_UNANSWERED / 2], limits::USUAL, goes_first, Anybody)
+        let send = |skips_wait| {
+            connection.send(&[b' '; MAX_UNANSWERED / 2], limits::USUAL, skips_wait, IgnoredAnswer)
         };
         assert!(send(false).is_ok() && send(false).is_ok());
         assert!(send(false).is_err());
