@@ -3,7 +3,7 @@
 //! It must not validate values: the core decides which ones it accepts, with the same errors in all
 //! languages. Every other module of this crate calls it.
 
-use crate::imports::{ERRORS, MAPPING, WARN};
+use crate::imports::{ERRORS, WARN};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyRuntimeWarning};
 use pyo3::prelude::*;
@@ -39,7 +39,7 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
             Err(_) => OptionValue::NotUnicode,
         };
     }
-    if let Some(dict) = dict(given) {
+    if let Ok(dict) = given.cast::<PyDict>() {
         let names: Option<_> =
             dict.iter().map(|(name, given)| text(&name).zip(Some(item(&given)))).collect();
         return names.map_or_else(|| OptionValue::Other(NOT_NAMES.to_owned()), OptionValue::Map);
@@ -53,17 +53,6 @@ pub(crate) fn value(given: &Bound<'_, PyAny>) -> OptionValue {
 /// Converts a value, or returns `None` if it is `None`.
 pub(crate) fn given(given: &Bound<'_, PyAny>) -> Option<OptionValue> {
     (!given.is_none()).then(|| value(given))
-}
-
-/// Returns a dict, or another mapping as a dict.
-fn dict<'py>(given: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
-    if let Ok(dict) = given.cast::<PyDict>() {
-        return Some(dict.clone());
-    }
-    let py = given.py();
-    let is_mapping = MAPPING.get(py).is_ok_and(|class| given.is_instance(class).unwrap_or(false));
-    let copy = PyDict::new(py);
-    (is_mapping && copy.call_method1("update", (given,)).is_ok()).then_some(copy)
 }
 
 /// A dict whose keys are not all strings, as an error message calls it.

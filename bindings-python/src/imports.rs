@@ -40,7 +40,6 @@ pub(crate) static FRAME: Imported = Imported::new("sys", "_getframe");
 pub(crate) static HUB: Imported = Imported::new("quorlock._hubs", "current");
 pub(crate) static LEASE: Imported = Imported::new("quorlock._lease", "Lease");
 pub(crate) static LEVELS: Imported = Imported::new("quorlock._logging", "levels");
-pub(crate) static MAPPING: Imported = Imported::new("collections.abc", "Mapping");
 pub(crate) static MODULES: Imported = Imported::new("sys", "modules");
 pub(crate) static OWNER: Imported = Imported::new("quorlock._scope", "owner");
 pub(crate) static SCOPE: Imported = Imported::new("quorlock._scope", "Scope");
@@ -63,7 +62,6 @@ pub(crate) fn import_all(py: Python<'_>) -> PyResult<()> {
         &HUB,
         &LEASE,
         &LEVELS,
-        &MAPPING,
         &MODULES,
         &OWNER,
         &SCOPE,

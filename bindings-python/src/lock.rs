@@ -188,7 +188,11 @@ impl Acquirable {
 
     fn __clear__(&self) {
         let open = std::mem::take(&mut *self.open());
-        drop(open);
+        Python::attach(|py| {
+            // The frames may have the last references to objects with finalizers in Python.
+            let _entered = exit::enter(py);
+            drop(open);
+        });
     }
 }
 

@@ -192,12 +192,12 @@ def test_daemons_that_start_together_do_not_take_the_path_of_one_another(
 
 def test_a_socket_that_was_never_opened_is_replaced(quorlock: CommandLine, path: Path) -> None:
     """A daemon was killed while it set the permissions of its socket."""
-    with socket.socket(socket.AF_UNIX) as unfinished:
-        unfinished.bind(str(path))
-        unfinished.listen()
-        path.chmod(0)
-        with Daemon(quorlock, path) as daemon, daemon.connect() as client:
-            assert client.ask("PING") == "PONG"
+    unfinished = socket.socket(socket.AF_UNIX)
+    unfinished.bind(str(path))
+    unfinished.close()
+    path.chmod(0)
+    with Daemon(quorlock, path) as daemon, daemon.connect() as client:
+        assert client.ask("PING") == "PONG"
 
 
 def test_a_daemon_starts_although_its_directory_is_locked(

@@ -9,11 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -187,12 +186,6 @@ def test_caller_may_wait_for_a_shared_lease_that_others_can_end(client: quorlock
     shared = client.lock("r", mode="shared").acquire()
     threading.Timer(0.2, shared.release).start()
     client.lock("r", wait=TIMEOUT).acquire().release()
-
-
-def test_modes_are_given_by_any_mapping(client: quorlock.Client) -> None:
-    modes: Mapping[str, Any] = MappingProxyType({"r": "shared"})
-    with client.lock("r", "s", mode=modes) as lease:
-        assert lease.modes == {"r": "shared", "s": "exclusive"}
 
 
 @pytest.mark.parametrize(

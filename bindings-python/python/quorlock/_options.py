@@ -4,7 +4,7 @@
 values, so only the options that the caller gave are passed on.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, Required, TypedDict
 
@@ -41,7 +41,7 @@ class AcquireOptions(LeaseOptions, total=False):
 class LockOptions(AcquireOptions, total=False):
     """Options of a single lock: see `Client.lock`."""
 
-    mode: Mode | Mapping[str, Mode]
+    mode: Mode | dict[str, Mode]
 
 
 class SemaphoreOptions(AcquireOptions, total=False):

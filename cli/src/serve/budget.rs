@@ -41,6 +41,9 @@ const MAX_RENEWALS: usize = 20_000;
 /// The period of the budget of renewals, in seconds. A lease with a long ttl needs less than one renewal in a second.
 const PERIOD: usize = 1_000;
 
+/// The renewal of a name of this length takes as much time as that of another resource.
+const LONG_NAME: usize = 256;
+
 /// The error of a lease that would need too many renewals.
 pub(crate) const TOO_MANY_RENEWALS: &str = "ERR the daemon's leases would need more than 20000 renewals per second: use fewer resources or permits, or a longer TTL";
 
@@ -49,10 +52,11 @@ pub(crate) fn renewals() -> Arc<Budget> {
     Budget::new(MAX_RENEWALS * PERIOD)
 }
 
-/// Returns the renewals in [`PERIOD`] seconds of a lease with this many resources or permits, at three per ttl.
-pub(crate) fn renewals_of(resources: usize, ttl: Duration) -> usize {
+/// Returns the renewals in [`PERIOD`] seconds of a lease with this many resources or permits, at three per ttl. `names` is
+/// the total length of their names: long names count as further resources.
+pub(crate) fn renewals_of(resources: usize, names: usize, ttl: Duration) -> usize {
     let each = 3.0 * PERIOD as f64 / ttl.as_secs_f64();
-    resources * each.ceil() as usize
+    (resources + names / LONG_NAME) * each.ceil() as usize
 }
 
 /// What a lease takes.
@@ -138,10 +142,11 @@ mod tests {
 
     #[test]
     fn the_budget_of_renewals_depends_on_resources_and_ttl() {
-        let fits = |resources, ttl| renewals().take(renewals_of(resources, ttl)).is_ok();
+        let fits = |resources, ttl| renewals().take(renewals_of(resources, 100, ttl)).is_ok();
         assert!(fits(60, Duration::from_millis(10)) && !fits(70, Duration::from_millis(10)));
         assert!(fits(60_000, Duration::from_secs(10)) && !fits(70_000, Duration::from_secs(10)));
         assert!(fits(1_000_000, Duration::from_secs(86_400)));
+        assert_eq!(renewals_of(64, 64 * 256, Duration::from_secs(3)), 2 * 64 * 1_000);
     }
 
     #[test]

@@ -421,8 +421,12 @@ impl Session {
                 let adoption = self.daemon.client.adopt(&text);
                 let adoption = adoption.options(Dialect::Resp, self.complete(options)?);
                 let resources = adoption.resources().to_vec();
-                let permits = adoption.slots().len();
-                self.acquire(&resources, permits, || adoption.acquire(), memory).await?;
+                let wanted = Wanted {
+                    resources: &resources,
+                    permits: adoption.slots().len(),
+                    ttl: adoption.wanted_ttl(),
+                };
+                self.acquire(wanted, || adoption.acquire(), memory).await?;
             }
             Command::Unlock(id) => {
                 let is_released = match self.connection.take(id)? {
@@ -465,8 +469,8 @@ impl Session {
                 self.replies.bulk(json(&[status]).as_bytes());
             }
             Command::Status { resource, limit: Some(limit) } => {
-                memory.resize(budget::of_permit_query(resource.len()))?;
                 let _turn = self.attend(daemon.status_queries.acquire(), false).await?;
+                memory.resize(budget::of_permit_query(resource.len()))?;
                 let asking = daemon.client.semaphore_as(Dialect::Resp, resource, &limit).status();
                 let status = self.attend(asking, false).await??;
                 self.replies.bulk(json(&[status]).as_bytes());
@@ -571,7 +575,8 @@ impl Session {
                 return Err("CONFIG PERMITS needs LIMIT".to_owned().into());
             }
             let lock = client.lock(&*resources).options(Dialect::Resp, options);
-            return self.acquire(&resources, 0, || lock.acquire(), memory).await;
+            let wanted = Wanted { resources: &resources, permits: 0, ttl: lock.wanted_ttl() };
+            return self.acquire(wanted, || lock.acquire(), memory).await;
         };
         let [resource] = &*resources else {
             return Err(
@@ -584,14 +589,14 @@ impl Session {
         let semaphore = client.semaphore_as(Dialect::Resp, resource, &limit);
         let semaphore = semaphore.options(Dialect::Resp, options);
         let permits = semaphore.permits_wanted() as usize;
-        self.acquire(&resources, permits, || semaphore.acquire(), memory).await
+        let wanted = Wanted { resources: &resources, permits, ttl: semaphore.wanted_ttl() };
+        self.acquire(wanted, || semaphore.acquire(), memory).await
     }
 
     /// Acquires a lease for this connection, and replies with its id. `memory` becomes that of the lease.
     async fn acquire(
         &mut self,
-        resources: &[String],
-        permits: usize,
+        Wanted { resources, permits, ttl }: Wanted<'_>,
         begin: impl FnOnce() -> Pending<quorlock::Result<Lease>>,
         mut memory: Share,
     ) -> Result<(), Stop> {
@@ -607,16 +612,14 @@ impl Session {
         }
         let named: usize = resources.iter().map(String::len).sum();
         memory.resize(budget::of_lease(named, permits))?;
+        let needed = budget::renewals_of(resources.len().max(permits), named * permits.max(1), ttl);
+        let renewals = self.daemon.clients.renewals.take(needed);
+        let renewals = renewals.map_err(|UsedUp| TOO_MANY_RENEWALS.to_owned())?;
         self.connection.set_waiting(Some(names(resources)));
         let acquired = self.attend(begin(), true).await;
         self.connection.set_waiting(None);
-        let lease = acquired??;
-        let needed = budget::renewals_of(resources.len().max(permits), lease.ttl());
-        // If there is no share left, dropping the lease releases it.
-        let renewals = self.daemon.clients.renewals.take(needed);
-        let renewals = renewals.map_err(|UsedUp| TOO_MANY_RENEWALS.to_owned())?;
         let shares = LeaseShares { _memory: memory, _renewals: renewals };
-        let (id, lease) = self.connection.add(lease, shares);
+        let (id, lease) = self.connection.add(acquired??, shares);
         if self.is_pushing {
             self.losses.watch(id, &lease);
         }
@@ -678,6 +681,14 @@ impl Session {
         let ended = || format!("LEASELOST lease {id} was released or detached");
         self.connection.own(id)?.ok_or_else(ended)
     }
+}
+
+/// What a client wants to lock.
+struct Wanted<'a> {
+    resources: &'a [String],
+    /// Zero for locks.
+    permits: usize,
+    ttl: Duration,
 }
 
 /// Whether a value of an option is no limit, or a longer one than `most`.

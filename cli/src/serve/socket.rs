@@ -137,7 +137,11 @@ impl LockFile {
         let began = Instant::now();
         loop {
             let mut options = OpenOptions::new();
-            options.write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+            options
+                .write(true)
+                .create(true)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
             let file = options.open(&path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {
@@ -178,19 +182,21 @@ impl Drop for LockFile {
 async fn remove_stale(path: &Path) -> Result<(), Failure> {
     let name = named(path);
     let failed = |error| Failure::own(&format!("cannot listen on {name}"), &error);
-    match fs::symlink_metadata(path) {
+    let is_closed_to_all = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(wrong(format!("{name} exists, and is not a socket")));
         }
-        // A daemon was killed before it opened its socket to anybody. Only root could connect to it.
-        Ok(found) if found.mode() & 0o777 == 0 => return fs::remove_file(path).map_err(failed),
-        Ok(_) => {}
-    }
+        Ok(found) => found.mode() & 0o777 == 0,
+    };
     // It does not wait for a daemon that is frozen, so that its queue is full.
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed)
+        }
+        // A daemon was killed before it opened its socket to anybody.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_closed_to_all => {
             fs::remove_file(path).map_err(failed)
         }
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(failed(error)),

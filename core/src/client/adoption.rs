@@ -12,6 +12,7 @@ use crate::lock::lease::owner::Owner;
 use crate::runtime::Pending;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The adoption of a lease that its holder has detached: see [`Client::adopt`](crate::Client::adopt).
 ///
@@ -50,6 +51,12 @@ impl Adoption {
     /// The resources of the lease; empty if the text is invalid.
     pub fn resources(&self) -> &[String] {
         self.lock.resources()
+    }
+
+    /// The ttl of the lease that the adoption gets. For `quorlock serve`.
+    #[doc(hidden)]
+    pub fn wanted_ttl(&self) -> Duration {
+        self.lock.wanted_ttl()
     }
 
     /// The slots of the lease's permits, in order; empty if the lease has no permits, or if the text is invalid.

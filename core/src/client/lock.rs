@@ -145,6 +145,12 @@ impl Lock {
         Arc::clone(self.options.holder.as_ref().unwrap_or(&driver.process_name))
     }
 
+    /// The ttl of the leases that this lock acquires. For `quorlock serve`.
+    #[doc(hidden)]
+    pub fn wanted_ttl(&self) -> Duration {
+        self.options.lease_ttl()
+    }
+
     /// Returns the lock, or the first error in its resources and options. Without this call, the
     /// acquire returns that error.
     ///

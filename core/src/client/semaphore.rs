@@ -15,6 +15,7 @@ use crate::lock::lease::owner::Owner;
 use crate::runtime::Pending;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A semaphore: at most `limit` permits of a resource are held at the same time. A `Semaphore` holds nothing until it
 /// is acquired, so it can be cloned, shared and acquired any number of times.
@@ -90,6 +91,12 @@ impl Semaphore {
     /// The resource whose permits this semaphore grants.
     pub fn resource(&self) -> &str {
         &self.lock.resources()[0]
+    }
+
+    /// The ttl of the leases that this semaphore acquires. For `quorlock serve`.
+    #[doc(hidden)]
+    pub fn wanted_ttl(&self) -> Duration {
+        self.lock.wanted_ttl()
     }
 
     /// The largest number of permits that can be held at the same time.

@@ -213,9 +213,14 @@ impl Driver {
     }
 
     /// Sends one request to all nodes concurrently. See [`Driver::fan_out`] for the arguments.
-    pub(crate) fn broadcast(&self, request: Request, began: Moment, patience: Duration) -> FanOut {
+    pub(crate) fn broadcast(
+        &self,
+        request: impl Into<PackedRequest>,
+        began: Moment,
+        patience: Duration,
+    ) -> FanOut {
         let mut fan_out = self.fan_out(began, patience);
-        let packed_request = PackedRequest::from(request);
+        let packed_request = request.into();
         self.nodes.iter().for_each(|node| fan_out.send(node, &packed_request));
         fan_out
     }

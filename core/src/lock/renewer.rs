@@ -376,7 +376,7 @@ async fn renew_batch(renewer: Weak<Renewer>, delay: Duration, leases: Vec<DueLea
         }
     };
     let extending = panics::contained(async {
-        let mut extending = ExtensionBatch::start(items);
+        let mut extending = ExtensionBatch::start(items, true);
         while let Some(decided) = extending.step().await {
             for (position, extended) in decided {
                 renewed(position, extended);

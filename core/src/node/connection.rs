@@ -7,7 +7,7 @@ use crate::config::endpoint::{Sentinels, Target};
 use crate::config::server::Server;
 use crate::memory::node::{MemoryConnection, MemoryNode};
 use crate::node::exchange::{PackedRequest, ReplySink};
-use crate::transport::connection::Connection;
+use crate::transport::connection::{Connection, Room};
 use crate::transport::handshake::{
     ServerInfo, failure, hello, info_commands, introduction_failure, server_info,
 };
@@ -197,7 +197,10 @@ impl NodeConnection {
                 let may_batch = may_batch && redis.connection.is_busy();
                 match may_batch.then(|| redis.batchable(&packed_request.request)).flatten() {
                     Some(request) => redis.connection.send_batchable(request, sink),
-                    None => redis.send(packed_request, sink),
+                    None if packed_request.is_renewal => {
+                        redis.send(packed_request, Room::None, sink)
+                    }
+                    None => redis.send(packed_request, Room::Needed, sink),
                 }
             }
             Self::Memory(connection) => {
@@ -229,7 +232,8 @@ impl NodeConnection {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
         let asking = redis::cmd("ASKING").get_packed_command();
-        redis.connection.send_behind(&asking, &packed, request.limit(), sink)
+        redis.connection.send_behind(&asking, &packed, request.limit(), sink);
+        Ok(())
     }
 
     /// Sends a request alone, because the server did not run it as part of a batch. `refusal`: the server's error if
@@ -247,7 +251,8 @@ impl NodeConnection {
             Some(ErrorKind::Server(ServerErrorKind::NoScript)) => {
                 let first = batch::load(request).get_packed_command();
                 let packed = packed_request.bytes();
-                return redis.connection.send_behind(&first, packed, request.limit(), sink);
+                redis.connection.send_behind(&first, packed, request.limit(), sink);
+                return Ok(());
             }
             // The server would also refuse most other batches, so send no more batches on this connection.
             Some(ErrorKind::Server(
@@ -257,7 +262,7 @@ impl NodeConnection {
             )) => redis.refuses_batches.store(true, Ordering::Relaxed),
             _ => {}
         }
-        redis.send(&packed_request, sink)
+        redis.send(&packed_request, Room::Kept, sink)
     }
 
     /// Sends a request again with the source of its script, because the server does not know the
@@ -265,7 +270,7 @@ impl NodeConnection {
     pub(crate) fn send_source(&self, request: &Request, sink: ReplySink) -> Result<(), ReplySink> {
         let Self::Redis(redis) = self else { return Err(sink) };
         let packed = request.command(By::Source).get_packed_command();
-        redis.connection.send(&packed, request.limit(), request.skips_wait_for_room(), sink)
+        redis.connection.send(&packed, request.limit(), Room::Kept, sink)
     }
 
     /// Returns a number that changes whenever the server answers; always 0 if the node is not a server.
@@ -304,14 +309,13 @@ impl Redis {
         Self { connection, server, named, refuses_batches: AtomicBool::new(false) }
     }
 
-    fn send(&self, packed_request: &PackedRequest, sink: ReplySink) -> Result<(), ReplySink> {
-        let request = &packed_request.request;
-        self.connection.send(
-            packed_request.bytes(),
-            request.limit(),
-            request.skips_wait_for_room(),
-            sink,
-        )
+    fn send(
+        &self,
+        packed_request: &PackedRequest,
+        room: Room,
+        sink: ReplySink,
+    ) -> Result<(), ReplySink> {
+        self.connection.send(packed_request.bytes(), packed_request.request.limit(), room, sink)
     }
 
     /// Returns the request as a part of a batch; `None` if the request must be sent alone.

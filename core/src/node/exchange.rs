@@ -93,12 +93,15 @@ pub(crate) trait Route: Send + Sync {
 /// A request that is sent to several nodes and serialized only once.
 pub(crate) struct PackedRequest {
     pub(crate) request: Arc<Request>,
+    /// Whether the request is an EXTEND of the renewer, which goes ahead of requests that wait for room on a connection.
+    /// It may overtake any of them, as if they were delayed.
+    pub(crate) is_renewal: bool,
     packed: OnceCell<Vec<u8>>,
 }
 
 impl From<Arc<Request>> for PackedRequest {
     fn from(request: Arc<Request>) -> Self {
-        Self { request, packed: OnceCell::new() }
+        Self { request, is_renewal: false, packed: OnceCell::new() }
     }
 }
 
@@ -109,6 +112,16 @@ impl From<Request> for PackedRequest {
 }
 
 impl PackedRequest {
+    pub(crate) fn renewal(request: Request) -> Self {
+        Self { is_renewal: true, ..Self::from(request) }
+    }
+
+    /// Returns the same request, to be serialized when it is sent.
+    pub(crate) fn again(&self) -> Self {
+        let request = Arc::clone(&self.request);
+        Self { request, is_renewal: self.is_renewal, packed: OnceCell::new() }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         self.packed.get_or_init(|| self.request.command(By::Hash).get_packed_command())
     }

@@ -331,15 +331,14 @@ impl Peer for Node {
             sink.answer(Err(failure));
             return None;
         }
-        let may_go = self.unsent.load(Ordering::Acquire) == 0
-            || packed_request.request.skips_wait_for_room();
+        let may_go = self.unsent.load(Ordering::Acquire) == 0 || packed_request.is_renewal;
         let sink = match self.map() {
             _ if !may_go => sink,
             Some(map) => return map.send(packed_request, sink),
             None => self.put(packed_request, sink).err()?,
         };
         let unsent = Unsent::of(&self);
-        let packed_request = PackedRequest::from(Arc::clone(&packed_request.request));
+        let packed_request = packed_request.again();
         let send = async move {
             let node = &unsent.0;
             let turn = node.turn.lock().await;

@@ -81,7 +81,7 @@ pub(crate) struct PipelineState<C: Pipelined> {
     pub(crate) unpacked: Vec<C::Unpacked>,
     /// The number of requests in flight: those of `recipients` and `unpacked`.
     pub(crate) in_flight: usize,
-    /// The size of the commands of `recipients`, in bytes.
+    /// The size of the commands of `recipients` that take room, in bytes. The connection counts them.
     pub(crate) unanswered_bytes: usize,
     /// Whether a thread is writing, or a task will continue to write when the socket accepts more bytes.
     is_writing: bool,
@@ -192,7 +192,6 @@ pub(crate) fn put<C: Pipelined>(
     out.pack();
     out.recipients.push_back(recipient);
     out.bytes.extend_from_slice(packed);
-    out.unanswered_bytes += packed.len();
     queued(connection, out);
 }
 

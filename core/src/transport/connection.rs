@@ -37,6 +37,18 @@ use tokio::task::yield_now;
 /// their deadlines have passed.
 const MAX_IN_FLIGHT: usize = 4096;
 
+/// The room that a request takes on a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// The request waits until there is room.
+    Needed,
+    /// The request takes the room of one that was just answered, because it is sent again, or belongs to the handshake.
+    Kept,
+    /// The request is a renewal. A lease must not expire because its client sends many other requests, and these must
+    /// not wait for renewals.
+    None,
+}
+
 /// There is no room while this many bytes of commands are unanswered. A long command covers many resources and keeps the
 /// server busy, so a renewal must not queue behind many of them.
 const MAX_UNANSWERED: usize = 512 * 1024;
@@ -108,7 +120,7 @@ enum Destination<R: Receive> {
 /// An answer that has not arrived yet: its recipient and its largest size.
 struct Expected<R: Receive> {
     recipient: Destination<R>,
-    /// The size of the command.
+    /// The size of the command; zero if it takes no room.
     bytes: usize,
     /// The largest size of the answer. Stored here, because the recipient may have been given up before the answer
     /// arrives.
@@ -331,20 +343,20 @@ impl<R: Receive> Connection<R> {
         (is_strange || end.words.is_some()).then_some(&end.error)
     }
 
-    /// Sends a request whose answer may be as large as `limit`. Returns the recipient if there is no room now: see
-    /// [`Connection::room`]. If `skips_wait` is `true`, sends the request in any case.
+    /// Sends a request whose answer may be as large as `limit`. Returns the recipient if the request needs room and there
+    /// is none now: see [`Connection::room`].
     pub(crate) fn send(
         &self,
         packed: &[u8],
         limit: Limit,
-        skips_wait: bool,
+        room: Room,
         recipient: R,
     ) -> Result<(), R> {
         let out = self.0.out();
-        if is_full(&out) && !skips_wait {
+        if is_full(&out) && room == Room::Needed {
             return Err(recipient);
         }
-        self.put(out, packed, Destination::Request(recipient), limit);
+        self.put(out, packed, Destination::Request(recipient), limit, room);
         Ok(())
     }
 
@@ -369,19 +381,10 @@ impl<R: Receive> Connection<R> {
         Ok(())
     }
 
-    /// Like [`Connection::send`], but sends the command `first` directly before the request. Discards the answer
-    /// to `first`.
-    pub(crate) fn send_behind(
-        &self,
-        first: &[u8],
-        packed: &[u8],
-        limit: Limit,
-        recipient: R,
-    ) -> Result<(), R> {
+    /// Sends the command `first`, and directly behind it a request again, for which there is [room](Room::Kept). Discards
+    /// the answer to `first`.
+    pub(crate) fn send_behind(&self, first: &[u8], packed: &[u8], limit: Limit, recipient: R) {
         let mut out = self.0.out();
-        if is_full(&out) {
-            return Err(recipient);
-        }
         if !out.is_closed {
             out.pack();
             out.in_flight += 1;
@@ -391,8 +394,7 @@ impl<R: Receive> Connection<R> {
             out.recipients.push_back(Expected { recipient, bytes, limit: limits::USUAL });
             out.bytes.extend_from_slice(first);
         }
-        self.put(out, packed, Destination::Request(recipient), limit);
-        Ok(())
+        self.put(out, packed, Destination::Request(recipient), limit, Room::Kept);
     }
 
     /// Gives up the requests in flight for which `is_needed` returns `false`: their recipients get an error now, and
@@ -410,17 +412,20 @@ impl<R: Receive> Connection<R> {
 
     fn put(
         &self,
-        out: MutexGuard<'_, PipelineState<Shared<R>>>,
+        mut out: MutexGuard<'_, PipelineState<Shared<R>>>,
         packed: &[u8],
         recipient: Destination<R>,
         limit: Limit,
+        room: Room,
     ) {
         if out.is_closed {
             drop(out);
             drop(recipient.receive(Err(self.0.error())));
             return;
         }
-        pipeline::put(&self.0, out, packed, Expected { recipient, bytes: packed.len(), limit });
+        let bytes = if room == Room::None { 0 } else { packed.len() };
+        out.unanswered_bytes += bytes;
+        pipeline::put(&self.0, out, packed, Expected { recipient, bytes, limit });
     }
 
     /// Waits until there may be room for more requests.
@@ -439,7 +444,7 @@ impl<R: Receive> Connection<R> {
             let (sender, reply) = oneshot::channel();
             let packed = command.get_packed_command();
             let limit = limits::of_command(command);
-            self.put(self.0.out(), &packed, Destination::Caller(sender), limit);
+            self.put(self.0.out(), &packed, Destination::Caller(sender), limit, Room::Kept);
             reply
         };
         let replies: Vec<_> = together(|| commands.iter().map(send).collect());
@@ -653,8 +658,9 @@ impl<R: Receive> Shared<R> {
     fn put_unasked(self: &Arc<Self>, packed: &[u8]) {
         let out = self.out();
         if !out.is_closed {
-            let (recipient, limit) = (Destination::Nobody, limits::USUAL);
-            pipeline::put(self, out, packed, Expected { recipient, bytes: packed.len(), limit });
+            let awaited =
+                Expected { recipient: Destination::Nobody, bytes: 0, limit: limits::USUAL };
+            pipeline::put(self, out, packed, awaited);
         }
     }
 

@@ -194,12 +194,6 @@ impl Request {
         matches!(self, Self::Acquire { .. } | Self::Transfer { .. } | Self::Heal(_))
     }
 
-    /// Whether the request is sent even if the connection has no room. A lease must not expire because its client sends
-    /// many other requests. An EXTEND may overtake any of them, as if they were delayed.
-    pub(crate) fn skips_wait_for_room(&self) -> bool {
-        matches!(self, Self::Extend(_))
-    }
-
     /// The largest size of the reply.
     pub(crate) fn limit(&self) -> Limit {
         match self {

@@ -13,6 +13,7 @@ use crate::lock::claim::heal::send_heal;
 use crate::lock::claim::held::extension::PendingExtension;
 use crate::lock::claim::held::{HeldLease, answer_caller};
 use crate::lock::driver::Driver;
+use crate::node::exchange::PackedRequest;
 use crate::node::fanout::FanOut;
 use crate::runtime::clock;
 use crate::runtime::random;
@@ -37,13 +38,13 @@ pub(crate) struct ExtensionBatch {
 }
 
 impl ExtensionBatch {
-    /// Sends EXTEND to all nodes. All items must belong to the same client. All must have the same ttl, because the ttl
+    /// Sends EXTEND to all nodes. `is_renewal`: whether the renewer sends it. All items must belong to the same client. All must have the same ttl, because the ttl
     /// determines how long the request waits for answers.
     ///
     /// # Panics
     ///
     /// If `items` is empty.
-    pub(crate) fn start(items: Vec<PendingExtension>) -> Self {
+    pub(crate) fn start(items: Vec<PendingExtension>, is_renewal: bool) -> Self {
         let driver = Arc::clone(&items[0].lease.driver);
         let ttl = |item: &PendingExtension| item.lease.grant.term.ttl;
         debug_assert!(items.iter().all(|item| ttl(item) == ttl(&items[0])));
@@ -51,6 +52,10 @@ impl ExtensionBatch {
         let request = Request::Extend(items.iter().map(lock).collect());
         #[cfg(test)]
         crate::lock::steps::sending(&request, items.iter().map(|item| &item.extension));
+        let request = match is_renewal {
+            true => PackedRequest::renewal(request),
+            false => request.into(),
+        };
         let extensions = || items.iter().map(|item| &item.extension);
         let began = extensions().map(Extension::sent).min().unwrap_or_else(clock::now);
         let patience = extensions().map(Extension::patience).max().unwrap_or_default();
@@ -147,7 +152,7 @@ pub(crate) async fn extend(lease: Arc<HeldLease>, term: Term, caller: oneshot::S
             }
         };
         let item = PendingExtension { lease: Arc::clone(&lease), extension };
-        let mut extending = ExtensionBatch::start(vec![item]);
+        let mut extending = ExtensionBatch::start(vec![item], false);
         let mut extended = Extended::Undecided;
         while let Some(decided) = extending.step().await {
             if let Some((_, decided)) = decided.first() {
@@ -231,6 +236,6 @@ pub(crate) async fn verify(lease: &Arc<HeldLease>) {
     let begun = lease.state().claim.verify(clock::now(), lease.node_timeout());
     let Some(extension) = begun else { return };
     let item = PendingExtension { lease: Arc::clone(lease), extension };
-    let mut verifying = ExtensionBatch::start(vec![item]);
+    let mut verifying = ExtensionBatch::start(vec![item], false);
     while verifying.step().await.is_some() {}
 }

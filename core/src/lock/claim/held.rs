@@ -478,7 +478,8 @@ impl HeldLease {
             () = self.wait_until(|state| state.claim.is_deleted()) => return,
             answered = delivered => answered,
         };
-        if answered.is_some() {
+        // Once the upgrade's keys have expired, a late GIVE BACK restores nothing.
+        if answered.is_some() || clock::now() >= gone_by {
             self.state().claim.gave_back(clock::now(), upgrade, node);
             self.clean(Commands::default());
         }

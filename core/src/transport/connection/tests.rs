@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use super::{BatchOf, Connection, MAX_UNANSWERED, Nobody, Packed, RawReply, Receive};
+use super::{BatchOf, Connection, MAX_UNANSWERED, Nobody, Packed, RawReply, Receive, Room};
 use crate::config::server::{Login, Server, ServerAddress};
 use crate::wire::limits;
 use std::convert::Infallible;
@@ -72,18 +72,18 @@ fn requests_wait_for_room_while_long_commands_are_unanswered() {
         let connection = Connection::connect(&server).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
         std::fs::remove_file(path).unwrap();
-        let send = |skips_wait| {
-            connection.send(&[b' '; MAX_UNANSWERED / 2], limits::USUAL, skips_wait, IgnoredAnswer)
-        };
-        assert!(send(false).is_ok() && send(false).is_ok());
-        assert!(send(false).is_err());
-        assert!(send(true).is_ok(), "a renewal does not wait");
+        let send =
+            |room| connection.send(&[b' '; MAX_UNANSWERED / 2], limits::USUAL, room, IgnoredAnswer);
+        assert!(send(Room::None).is_ok() && send(Room::None).is_ok());
+        assert!(send(Room::Needed).is_ok() && send(Room::Needed).is_ok());
+        assert!(send(Room::Needed).is_err());
+        assert!(send(Room::None).is_ok() && send(Room::Kept).is_ok(), "they do not wait");
         let mut room = pin!(connection.room());
         assert!(timeout(Duration::from_millis(50), room.as_mut()).await.is_err());
-        let mut bytes = vec![0; 3 * MAX_UNANSWERED / 2];
+        let mut bytes = vec![0; 3 * MAX_UNANSWERED];
         timeout(PATIENCE, peer.read_exact(&mut bytes)).await.unwrap().unwrap();
-        peer.write_all(b"+OK\r\n+OK\r\n").await.unwrap();
+        peer.write_all(&b"+OK\r\n".repeat(4)).await.unwrap();
         timeout(PATIENCE, room).await.unwrap();
-        assert!(send(false).is_ok());
+        assert!(send(Room::Needed).is_ok());
     });
 }
