@@ -258,6 +258,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("clocks: two clients, clock rates differ as far as allowed")
         },
         Scope {
+            begins: if deep { &[] } else { HELD },
             guard: true,
             extensions: 1,
             releases: false,
@@ -278,6 +279,7 @@ pub(super) fn scopes(deep: bool) -> Vec<Scope> {
             ..Scope::new("takeover: a node restarts empty without a guard")
         },
         Scope {
+            begins: if deep { &[] } else { HELD },
             extensions: 1,
             releases: deep,
             ticks: 3,
