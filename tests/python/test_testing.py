@@ -168,7 +168,7 @@ def test_names_are_those_of_one_test(nodes: Nodes) -> None:
         assert [node.url for node in others] == others.urls
         assert len(others) == 2
     for count in (0, 33, -1, 10**30, 1.5, "3", None):
-        with pytest.raises(ConfigError, match="the number of nodes must be 1 to 32, not|33 nodes"):
+        with pytest.raises(ConfigError, match="must be 1 to 32"):
             Nodes(count)  # type: ignore[arg-type]
 
 
