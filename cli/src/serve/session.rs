@@ -414,7 +414,6 @@ impl Session {
 
     /// Answers a command. `memory` is what it takes meanwhile.
     async fn answer(&mut self, command: Command, mut memory: Share) -> Result<(), Stop> {
-        let daemon = Arc::clone(&self.daemon);
         match command {
             Command::Lock { resources, options } => self.lock(resources, options, memory).await?,
             Command::Adopt { text, options } => {
@@ -463,12 +462,14 @@ impl Session {
                 }
             }
             Command::Status { resource, limit: None } => {
+                let daemon = Arc::clone(&self.daemon);
                 let _turn = self.attend(daemon.status_queries.acquire(), false).await?;
                 let asking = daemon.client.status(resource);
                 let status = self.attend(asking, false).await??;
                 self.replies.bulk(json(&[status]).as_bytes());
             }
             Command::Status { resource, limit: Some(limit) } => {
+                let daemon = Arc::clone(&self.daemon);
                 let _turn = self.attend(daemon.status_queries.acquire(), false).await?;
                 memory.resize(budget::of_permit_query(resource.len()))?;
                 let asking = daemon.client.semaphore_as(Dialect::Resp, resource, &limit).status();

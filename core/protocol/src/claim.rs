@@ -433,7 +433,7 @@ impl<S: Clone + PartialEq> Claim<S> {
     /// Returns how a node's answer to EXTEND counts. While the node may still apply GIVE BACK of a failed upgrade, it
     /// may hold the upgrade's token, so a refusal does not show that the lease's key is lost.
     pub(crate) fn effective_answer(&self, node: usize, answer: Answer) -> Answer {
-        let gives_back = answer == Answer::No && self.footprint.gives_back_on(node);
+        let gives_back = answer == Answer::No && self.footprint.giving_back().contains(node);
         if gives_back { Answer::Unknown } else { answer }
     }
 
@@ -555,7 +555,7 @@ impl<S: Clone + PartialEq> Claim<S> {
 
     /// Whether the nodes have answered every GIVE BACK of this lease's upgrades.
     pub fn has_keys_back(&self) -> bool {
-        !self.footprint.gives_back()
+        self.footprint.giving_back().is_empty()
     }
 
     /// Ends an upgrade, whether it has succeeded or failed.

@@ -90,14 +90,10 @@ impl<S: Clone + PartialEq> Footprint<S> {
         }
     }
 
-    /// Whether any node may still apply GIVE BACK of a failed upgrade.
-    pub fn gives_back(&self) -> bool {
-        self.open.iter().any(|(sent, _)| matches!(sent, Sent::GiveBack(_)))
-    }
-
-    /// Whether this node may still apply GIVE BACK of a failed upgrade.
-    pub fn gives_back_on(&self, node: usize) -> bool {
-        self.open.iter().any(|(sent, other)| matches!(sent, Sent::GiveBack(_)) && *other == node)
+    /// The nodes that may still apply GIVE BACK of a failed upgrade.
+    pub fn giving_back(&self) -> NodeSet {
+        let gives_back = |(sent, _): &&(Sent<S>, usize)| matches!(sent, Sent::GiveBack(_));
+        self.open.iter().filter(gives_back).map(|(_, node)| *node).collect()
     }
 
     /// The nodes that may still set the key. These nodes must not vote on an adoption: after such a node has

@@ -52,7 +52,7 @@ pub struct Lease {
     /// Nodes that hold the key but may have granted the resource to another client since this lease was won. Until such
     /// a node is [sound](Self::sound) again, its confirmations count against the lease.
     passed: NodeSet,
-    /// The number of mode_changes of mode so far. Answers to extensions that began before the latest change do not count: a
+    /// The number of changes of mode so far. Answers to extensions that began before the latest change do not count: a
     /// node refuses an EXTEND of the old mode after an upgrade or a downgrade has reached it.
     mode_changes: u32,
     /// Whether an upgrade is under way. Meanwhile, nothing extends, repairs or detaches the lease.

@@ -13,7 +13,7 @@ use ahash::AHasher;
 use stateright::Model;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 impl Hash for World {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
@@ -106,7 +106,7 @@ impl Hash for Term {
 }
 
 fn hash(world: &World) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = AHasher::default();
     world.hash(&mut hasher);
     hasher.finish()
 }

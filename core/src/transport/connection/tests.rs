@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,18 +15,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// More bytes than a socket accepts if the server does not read.
 const MANY: usize = 1 << 24;
 
+/// Returns a connection to a server, and the end of the server. `name` is the name of the test.
+async fn connect<R: Receive>(name: &str) -> (Connection<R>, UnixStream) {
+    let path = std::env::temp_dir().join(format!("quorlock-{}-{name}", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    let place = ServerAddress::Unix(path.clone());
+    let server = Server { place, login: Login::default(), tls: None, is_discovered: false };
+    let connection = Connection::connect(&server).await.unwrap();
+    let (peer, _) = listener.accept().await.unwrap();
+    std::fs::remove_file(path).unwrap();
+    (connection, peer)
+}
+
 /// The system reports no error if a server does not read from a Unix socket, so only the client can end the connection.
 #[test]
 fn a_dropped_connection_is_closed_although_the_server_does_not_read() {
-    let path = std::env::temp_dir().join(format!("quorlock-{}-unread", std::process::id()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let listener = UnixListener::bind(&path).unwrap();
-        let place = ServerAddress::Unix(path.clone());
-        let server = Server { place, login: Login::default(), tls: None, is_discovered: false };
-        let connection = Connection::<Nobody>::connect(&server).await.unwrap();
-        let (peer, _) = listener.accept().await.unwrap();
-        std::fs::remove_file(path).unwrap();
+        let (connection, peer) = connect::<Nobody>("unread").await;
         let mut command = redis::cmd("ECHO");
         command.arg(vec![b' '; MANY]);
         // Polls the query once, so that it fills the socket.
@@ -63,15 +69,9 @@ impl Receive for IgnoredAnswer {
 /// A server needs time for a long command, and each command takes memory until it is answered.
 #[test]
 fn requests_wait_for_room_while_long_commands_are_unanswered() {
-    let path = std::env::temp_dir().join(format!("quorlock-{}-full", std::process::id()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let listener = UnixListener::bind(&path).unwrap();
-        let place = ServerAddress::Unix(path.clone());
-        let server = Server { place, login: Login::default(), tls: None, is_discovered: false };
-        let connection = Connection::connect(&server).await.unwrap();
-        let (mut peer, _) = listener.accept().await.unwrap();
-        std::fs::remove_file(path).unwrap();
+        let (connection, mut peer) = connect("full").await;
         let send =
             |room| connection.send(&[b' '; MAX_UNANSWERED / 2], limits::USUAL, room, IgnoredAnswer);
         assert!(send(Room::None).is_ok() && send(Room::None).is_ok());
