@@ -3,9 +3,9 @@
 //! Only this module changes signal handlers and the signal mask.
 
 #[cfg(not(unix))]
-pub(crate) use other::{Signals, reset};
+pub(crate) use other::{Signals, reset, unstoppable};
 #[cfg(unix)]
-pub(crate) use unix::{Signals, is_withheld, reset, restore};
+pub(crate) use unix::{Signals, is_withheld, reset, restore, unstoppable};
 
 #[cfg(unix)]
 mod unix {
@@ -102,6 +102,24 @@ mod unix {
         }
     }
 
+    /// Does work on this thread that changes a terminal or writes to it. Otherwise, SIGTTOU could stop this process while
+    /// it is in the background: it would renew no lease, and not stop a command whose lease ends. Makes only system calls
+    /// that are safe between fork and exec.
+    #[expect(unsafe_code, reason = "pthread_sigmask(3)")]
+    pub(crate) fn unstoppable<T>(work: impl FnOnce() -> T) -> T {
+        // SAFETY: the sets are initialized by sigemptyset and by the first pthread_sigmask.
+        unsafe {
+            let mut stop = std::mem::zeroed();
+            let mut before = std::mem::zeroed();
+            libc::sigemptyset(&raw mut stop);
+            libc::sigaddset(&raw mut stop, libc::SIGTTOU);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stop, &raw mut before);
+            let result = work();
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            result
+        }
+    }
+
     /// Restores the default action of a signal, or ignores it.
     #[expect(unsafe_code, reason = "signal(2)")]
     fn set(number: i32, action: libc::sighandler_t) {
@@ -171,6 +189,10 @@ mod other {
     const INTERRUPT: u8 = 2;
 
     pub(crate) fn reset() {}
+
+    pub(crate) fn unstoppable<T>(work: impl FnOnce() -> T) -> T {
+        work()
+    }
 
     impl Signals {
         #[expect(clippy::unnecessary_wraps, reason = "as on Unix")]

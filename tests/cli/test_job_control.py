@@ -17,9 +17,7 @@ from nodes import keys
 from servers import Servers
 from waiting import TIMEOUT, wait_until
 
-pytestmark = every_installation
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [every_installation, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 SHELL = ["--", "sh", "-c"]
 SLEEPS = "echo $$; exec sleep 1000"

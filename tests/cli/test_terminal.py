@@ -21,9 +21,10 @@ from nodes import keys, steal
 from servers import Servers
 from waiting import TIMEOUT, wait_until
 
-pytestmark = every_installation
-
-pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
+pytestmark = [
+    every_installation,
+    pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed"),
+]
 
 PROMPT = "prompt> "
 
@@ -181,6 +182,18 @@ def test_a_command_whose_output_is_passed_on_gets_the_terminal(
     shell.expect("got abc")
     shell.expect_status(0)
     wait_until(lambda: not keys(servers))
+
+
+def test_a_message_during_the_command_does_not_stop_its_watch(
+    shell: Shell, servers: Servers
+) -> None:
+    shell.run("stty tostop")
+    shell.expect(PROMPT)
+    shell.quorlock(f"--ttl 3s {JOB}")
+    shell.expect("ready")
+    steal(servers, "r")
+    shell.expect("stopping the command")
+    shell.expect_status(79)
 
 
 def test_output_on_a_terminal_is_coloured_unless_no_color_is_set(shell: Shell) -> None:

@@ -1,6 +1,7 @@
 //! Job control: decides which process group is in the foreground of the terminal, as a shell does for its jobs.
 //! Used by `unix`, and by `heartbeat` to write to a terminal.
 
+use crate::signals::unstoppable;
 use rustix::process::{Pid, getpgrp, getppid, getsid};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 use std::fs::File;
@@ -58,21 +59,4 @@ pub(crate) fn take(terminal: RawFd) {
 /// Puts a group in the foreground of a terminal. Ignores errors: they mean that the terminal or the group is gone.
 fn give(terminal: BorrowedFd<'_>, group: Pid) {
     let _ = unstoppable(|| tcsetpgrp(terminal, group));
-}
-
-/// Does work on this thread that changes a terminal or writes to it. Otherwise, SIGTTOU could stop this process while
-/// it is in the background. Makes only system calls that are safe between fork and exec.
-#[expect(unsafe_code, reason = "sigprocmask(2)")]
-pub(crate) fn unstoppable<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: the sets are initialized by sigemptyset and by the first pthread_sigmask.
-    unsafe {
-        let mut stop = std::mem::zeroed();
-        let mut before = std::mem::zeroed();
-        libc::sigemptyset(&raw mut stop);
-        libc::sigaddset(&raw mut stop, libc::SIGTTOU);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stop, &raw mut before);
-        let result = work();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        result
-    }
 }

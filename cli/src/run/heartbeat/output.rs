@@ -3,7 +3,7 @@
 //! A thread for each of stdout and stderr waits for the reader, as the command itself would. Neither signals nor the
 //! lease wait for these threads.
 
-use crate::run::terminal::unstoppable;
+use crate::signals::unstoppable;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionread, retry_on_intr, write};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
