@@ -96,6 +96,11 @@ def parse_json(text: str) -> Any:
     return json.loads(only)
 
 
+def state(pid: int) -> str:
+    """Returns the state of a process as a letter, on Linux: T if it is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def is_alive(pid: int) -> bool:
     """Returns whether the process exists and is not a zombie."""
     try:
@@ -103,6 +108,6 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return state(pid) != "Z"
     except OSError:
         return Path("/proc").exists() is False

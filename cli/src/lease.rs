@@ -70,6 +70,8 @@ async fn acquire_and_keep(
         let what = "the lock was released, because the text of its lease cannot be printed";
         return Err(Failure::own(what, &error));
     }
+    // This process may have been suspended before the text was printed.
+    lease.check()?;
     output.note(validity(&lease));
     Ok(exit::OK)
 }

@@ -3,9 +3,9 @@
 //! Only this module changes signal handlers and the signal mask.
 
 #[cfg(not(unix))]
-pub(crate) use other::{Signals, reset, unstoppable};
+pub(crate) use other::{Signals, keep_running, reset, unstoppable};
 #[cfg(unix)]
-pub(crate) use unix::{Signals, is_withheld, reset, restore, unstoppable};
+pub(crate) use unix::{Signals, is_withheld, keep_running, reset, restore, stop_job, unstoppable};
 
 #[cfg(unix)]
 mod unix {
@@ -35,6 +35,10 @@ mod unix {
     /// rely on that.
     const MAY_STAY_IGNORED: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TSTP];
 
+    /// The signals that a terminal sends to a whole process group when one process of it, which is in the background, reads
+    /// from the terminal or changes it.
+    const OF_TERMINAL: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
+
     /// What this process inherited when it started.
     struct Inherited {
         mask: libc::sigset_t,
@@ -54,16 +58,44 @@ mod unix {
         for signal in PASSED_ON.iter().filter(|signal| !stays_ignored(signal)) {
             set(signal.as_raw(), libc::SIG_DFL);
         }
+        // A file that is as large as is permitted is an error of the write, and must not end this process.
+        set(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+
+    /// From now on, another process of this group, such as another part of a pipeline, cannot stop this process by its use
+    /// of the terminal: a lease would not be renewed, and a command would run on after its lease. Later reads of the
+    /// terminal in the background fail.
+    pub(crate) fn keep_running() {
+        OF_TERMINAL.iter().for_each(|number| set(*number, libc::SIG_IGN));
+    }
+
+    /// Stops the other processes of this group as Ctrl-Z does: another `quorlock run` among them first stops its own command.
+    /// Then stops this process. Returns when it is resumed; at once if there is no shell that could resume the group.
+    #[expect(unsafe_code, reason = "sigaction(2), kill(2) and raise(3)")]
+    pub(crate) fn stop_job() {
+        // SAFETY: all zeros are a valid sigaction, and the action that tokio has set is restored.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let mut before: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_IGN;
+            libc::sigaction(libc::SIGTSTP, &raw const action, &raw mut before);
+            libc::kill(0, libc::SIGTSTP);
+            action.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(libc::SIGTSTP, &raw const action, std::ptr::null_mut());
+            libc::raise(libc::SIGTSTP);
+            libc::sigaction(libc::SIGTSTP, &raw const before, std::ptr::null_mut());
+        }
     }
 
     /// Restores the signal mask and the ignored signals that this process inherited, for a program that it executes. Makes
     /// only system calls that are safe between fork and exec.
     pub(crate) fn restore() {
         let Some(inherited) = INHERITED.get() else { return };
+        OF_TERMINAL.iter().for_each(|number| set(*number, libc::SIG_DFL));
         for number in &inherited.ignored {
             set(*number, libc::SIG_IGN);
         }
-        // Python and Node.js ignore these themselves, and most programs rely on the default.
+        // This process, Python or Node.js ignores these, and most programs rely on the default.
         for number in [libc::SIGPIPE, libc::SIGXFSZ] {
             set(number, libc::SIG_DFL);
         }
@@ -189,6 +221,8 @@ mod other {
     const INTERRUPT: u8 = 2;
 
     pub(crate) fn reset() {}
+
+    pub(crate) fn keep_running() {}
 
     pub(crate) fn unstoppable<T>(work: impl FnOnce() -> T) -> T {
         work()

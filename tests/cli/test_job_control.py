@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli.installations import every_installation
-from command_line import CommandLine, finish, line
+from command_line import CommandLine, finish, line, state
 from nodes import keys
 from servers import Servers
 from waiting import TIMEOUT, wait_until
@@ -24,10 +25,6 @@ SLEEPS = "echo $$; exec sleep 1000"
 # Starts no process after it has written its number: a shell that is stopped within a vfork has
 # another state.
 RESUMES = "trap 'echo resumed' CONT; sleep 1000 & echo $$; while :; do wait; done"
-
-
-def state(process: int) -> str:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def start(
@@ -95,6 +92,25 @@ def test_a_command_whose_end_is_ignored_by_the_parent_has_its_status(
     ignore = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # noqa: E731
     process = start(quorlock, "run", "r", *SHELL, "exit 3", before=ignore)
     assert finish(process).returncode == 3
+
+
+def test_output_beyond_the_permitted_size_of_a_file_is_an_error(
+    quorlock: CommandLine, servers: Servers, tmp_path: Path
+) -> None:
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # noqa: E731
+    times = ["--ttl", "10m", "--heartbeat-timeout", "10m", "--heartbeat", "output"]
+    with (tmp_path / "log").open("w") as log:
+        done = subprocess.run(
+            [*quorlock.program, "run", *times, "r", *SHELL, "head -c 100000 /dev/zero; sleep 1"],
+            stdout=log,
+            stderr=subprocess.PIPE,
+            env=quorlock.environment,
+            text=True,
+            check=False,
+            preexec_fn=limit,
+        )
+    assert "the output of the command cannot be passed on" in done.stderr
+    assert keys(servers) == []
 
 
 @pytest.mark.parametrize("way", ["blocked", "ignored"])

@@ -13,10 +13,11 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cli.installations import every_installation
-from command_line import CommandLine
+from command_line import CommandLine, state
 from nodes import keys, steal
 from servers import Servers
 from waiting import TIMEOUT, wait_until
@@ -120,7 +121,7 @@ def test_a_job_can_be_stopped_and_resumed(shell: Shell, servers: Servers) -> Non
     shell.expect("ready")
     shell.type("\x1a")
     shell.expect("Stopped")
-    shell.expect_status(128 + signal.SIGSTOP)
+    shell.expect_status(128 + signal.SIGTSTP)
     wait_until(lambda: keys(servers) == ["r"] * 3)
     shell.expect(PROMPT)
     shell.run("fg")
@@ -194,6 +195,62 @@ def test_a_message_during_the_command_does_not_stop_its_watch(
     steal(servers, "r")
     shell.expect("stopping the command")
     shell.expect_status(79)
+
+
+def test_a_lease_is_printed_from_the_background(shell: Shell, servers: Servers) -> None:
+    shell.run("stty tostop")
+    shell.expect(PROMPT)
+    shell.quorlock("--ttl 10m acquire r &")
+    shell.expect("valid for")
+
+
+def test_another_part_of_a_pipeline_cannot_stop_the_renewal(shell: Shell, servers: Servers) -> None:
+    command = "sh -c 'echo; exec sleep 1000'"
+    reads = "sh -c 'read line; echo re\\ady; read line < /dev/tty'"
+    shell.quorlock(f"--ttl 2s run r -- {command} | {reads} &")
+    shell.expect("ready")
+    expiry = int(servers[0].command("PEXPIRETIME", "r"))
+    wait_until(lambda: int(servers[0].command("PEXPIRETIME", "r")) >= expiry + 4000)
+    shell.run("kill %1; kill -CONT %1")
+    wait_until(lambda: not keys(servers))
+
+
+def test_no_process_of_a_command_goes_on_while_its_lease_is_not_renewed(
+    shell: Shell, servers: Servers
+) -> None:
+    shell.quorlock("run r -- sh -c 'sleep 1000 & echo wor\\ker=$!.; kill -STOP $$'")
+    shell.expect("worker=")
+    worker = int(shell.expect("."))
+    shell.expect("Stopped")
+    wait_until(lambda: state(worker) == "T")
+    shell.expect(PROMPT)
+    shell.run("fg")
+    wait_until(lambda: state(worker) != "T")
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: not keys(servers))
+
+
+def test_two_locks_of_one_job_are_stopped_together(
+    shell: Shell, quorlock: CommandLine, servers: Servers, tmp_path: Path
+) -> None:
+    program = shlex.join(quorlock.program)
+    prints = "sh -c 'echo command=$$.; exec sleep 1000'"
+    script = tmp_path / "job.sh"
+    script.write_text(f"{program} run a -- {prints} &\n{program} run b -- {prints}\n")
+    shell.run(f"sh {script}")
+    commands = []
+    for _ in range(2):
+        shell.expect("command=")
+        commands.append(int(shell.expect(".")))
+    os.kill(commands[0], signal.SIGSTOP)
+    for command in commands:
+        wait_until(lambda command=command: state(command) == "T")
+    shell.expect("Stopped")
+    shell.expect(PROMPT)
+    for command in commands:
+        os.kill(command, signal.SIGKILL)
+    shell.run("fg")
+    wait_until(lambda: not keys(servers))
 
 
 def test_output_on_a_terminal_is_coloured_unless_no_color_is_set(shell: Shell) -> None:

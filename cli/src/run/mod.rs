@@ -27,7 +27,7 @@ use crate::connect::client;
 use crate::duration::{self, show};
 use crate::exit;
 use crate::output::{self, Failure, Output};
-use crate::signals::Signals;
+use crate::signals::{Signals, keep_running};
 use quorlock::{Client, Lease, OptionValue};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -102,12 +102,15 @@ async fn hold(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<u8, Failure> {
+    keep_running();
     let mut heartbeats = Heartbeats::new(wanted)?;
     let lease = tokio::select! {
         biased;
         signal = signals.end() => return Ok(exit::SIGNAL + signal),
         acquired = acquire(source, &wanted.acquiring, output) => acquired?,
     };
+    // This process may have been suspended since the lease was granted.
+    lease.check()?;
     let command = command(wanted);
     let acquired = Instant::now();
     let mut environment = environment(client, &lease);

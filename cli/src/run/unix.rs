@@ -3,11 +3,10 @@
 
 use super::terminal::{self, Terminal};
 use crate::exit;
-use crate::signals::{Signals, is_withheld, restore};
+use crate::signals::{Signals, is_withheld, restore, stop_job};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process_group,
-    test_kill_process_group, wait, waitpid,
+    Pid, Signal, WaitOptions, getpid, kill_process_group, test_kill_process_group, wait, waitpid,
 };
 use std::ffi::OsString;
 use std::fs::File;
@@ -168,13 +167,20 @@ impl Child {
     fn stopped(&self, signal: i32, may_go_on: &impl Fn() -> bool) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = [Signal::TTIN.as_raw(), Signal::TTOU.as_raw()].contains(&signal);
-        if !(wants_terminal && terminal.is_ours()) && terminal::has_shell() {
+        let gives = wants_terminal && terminal.is_ours();
+        if !gives && terminal::has_shell() {
+            // No process of the command may go on while nothing renews the lease.
+            self.signal(Signal::STOP);
             terminal.take_back(self.id);
             // This call returns when the shell resumes the job. Until then, the lease is not renewed.
-            let _ = kill_current_process_group(Signal::STOP);
+            stop_job();
+        } else if !gives && wants_terminal {
+            // Nobody can give the terminal to the command, so it would be stopped again at once.
+            return;
         }
         if may_go_on() {
-            if terminal.is_ours() {
+            // Another part of a pipeline may use the terminal. The command gets it when it uses it.
+            if gives || terminal.is_for_us_alone() {
                 terminal.give(self.id);
             }
             self.signal(Signal::CONT);

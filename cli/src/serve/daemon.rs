@@ -12,7 +12,7 @@ use crate::serve::files;
 use crate::serve::notes::Notes;
 use crate::serve::session::{Daemon, MAX_STATUS_QUERIES, Phase, Session};
 use crate::serve::socket::Socket;
-use crate::signals::Signals;
+use crate::signals::{Signals, keep_running};
 use quorlock::{Client, OptionValue};
 use rustix::process::Signal;
 use serde::Serialize;
@@ -55,6 +55,7 @@ pub(crate) async fn serve(nodes: &Nodes, wanted: &Serve, output: &Output) -> Res
             Failure::Usage("--drain must be a duration of 0 or more, or forever".to_owned())
         })?),
     };
+    keep_running();
     let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
     let mut socket = Socket::open(wanted).await?;
     let listener = socket.listener.try_clone().and_then(|listener| {
