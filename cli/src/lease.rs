@@ -8,7 +8,7 @@ use crate::connect::client;
 use crate::duration::show;
 use crate::exit;
 use crate::output::{Failure, Output, json};
-use crate::signals::Signals;
+use crate::signals::{Signals, keep_running};
 use quorlock::{Client, Dialect, Lease};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -34,6 +34,7 @@ pub(crate) async fn acquire(
 ) -> Result<u8, Failure> {
     let client = client(nodes)?;
     let lock = client.lock(wanted.resources.clone()).auto_extend(false).checked()?;
+    keep_running();
     let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;
     let source = Source::Lock(lock);
     let result = acquire_and_keep(&client, &source, wanted, &mut signals, output).await;

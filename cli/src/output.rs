@@ -6,7 +6,6 @@
 
 use crate::args::{self, Shown};
 use crate::exit;
-use crate::signals::unstoppable;
 use crate::writer::{Writer, aside};
 use quorlock::{Error, ErrorCode, NodeReport, printable, printable_json, without_secrets};
 use serde::Serialize;
@@ -177,8 +176,7 @@ impl Output {
     /// Prints a text on stdout that somebody must read, on a thread of its own. A caller that cannot wait for the reader
     /// drops the future.
     pub(crate) async fn try_print_aside(&self, text: &str) -> io::Result<()> {
-        let text = safe(text, self.colours);
-        aside(move || unstoppable(|| try_write(&mut io::stdout().lock(), &text))).await?
+        self.write_own_aside(safe(text, self.colours)).await
     }
 
     /// Prints a text on stdout as [`Output::print`] does, on a thread of its own.
@@ -188,7 +186,10 @@ impl Output {
 
     /// Clears the terminal that is stdout, and prints a text there, on a thread of its own.
     pub(crate) async fn redraw_aside(&self, text: &str) -> io::Result<()> {
-        let text = format!("{CLEAR}{}", safe(text, self.colours));
+        self.write_own_aside(format!("{CLEAR}{}", safe(text, self.colours))).await
+    }
+
+    async fn write_own_aside(&self, text: String) -> io::Result<()> {
         aside(move || try_write(&mut io::stdout().lock(), &text)).await?
     }
 

@@ -3,9 +3,9 @@
 //! Only this module changes signal handlers and the signal mask.
 
 #[cfg(not(unix))]
-pub(crate) use other::{Signals, keep_running, reset, unstoppable};
+pub(crate) use other::{Signals, keep_running, reset};
 #[cfg(unix)]
-pub(crate) use unix::{Signals, is_withheld, keep_running, reset, restore, stop_job, unstoppable};
+pub(crate) use unix::{Signals, is_withheld, keep_running, reset, restore, stop_job};
 
 #[cfg(unix)]
 mod unix {
@@ -35,8 +35,8 @@ mod unix {
     /// rely on that.
     const MAY_STAY_IGNORED: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TSTP];
 
-    /// The signals that a terminal sends to a whole process group when one process of it, which is in the background, reads
-    /// from the terminal or changes it.
+    /// The signals that a terminal sends to a whole process group when one process of it, which is in the background,
+    /// reads from the terminal or changes it.
     const OF_TERMINAL: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
 
     /// What this process inherited when it started.
@@ -62,15 +62,16 @@ mod unix {
         set(libc::SIGXFSZ, libc::SIG_IGN);
     }
 
-    /// From now on, another process of this group, such as another part of a pipeline, cannot stop this process by its use
-    /// of the terminal: a lease would not be renewed, and a command would run on after its lease. Later reads of the
-    /// terminal in the background fail.
+    /// From now on, no use of the terminal from the background stops this process, whether it is its own use or that of
+    /// another process of its group, such as another part of a pipeline: a lease would not be renewed, and a command would
+    /// run on after its lease. Later reads of the terminal in the background fail.
     pub(crate) fn keep_running() {
         OF_TERMINAL.iter().for_each(|number| set(*number, libc::SIG_IGN));
     }
 
-    /// Stops the other processes of this group as Ctrl-Z does: another `quorlock run` among them first stops its own command.
-    /// Then stops this process. Returns when it is resumed; at once if there is no shell that could resume the group.
+    /// Stops the other processes of this group as Ctrl-Z does: another `quorlock run` among them first stops its own
+    /// command. Then stops this process. Returns when it is resumed; at once if there is no shell that could resume the
+    /// group.
     #[expect(unsafe_code, reason = "sigaction(2), kill(2) and raise(3)")]
     pub(crate) fn stop_job() {
         // SAFETY: all zeros are a valid sigaction, and the action that tokio has set is restored.
@@ -131,24 +132,6 @@ mod unix {
             libc::sigemptyset(before.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), before.as_mut_ptr());
             before.assume_init()
-        }
-    }
-
-    /// Does work on this thread that changes a terminal or writes to it. Otherwise, SIGTTOU could stop this process while
-    /// it is in the background: it would renew no lease, and not stop a command whose lease ends. Makes only system calls
-    /// that are safe between fork and exec.
-    #[expect(unsafe_code, reason = "pthread_sigmask(3)")]
-    pub(crate) fn unstoppable<T>(work: impl FnOnce() -> T) -> T {
-        // SAFETY: the sets are initialized by sigemptyset and by the first pthread_sigmask.
-        unsafe {
-            let mut stop = std::mem::zeroed();
-            let mut before = std::mem::zeroed();
-            libc::sigemptyset(&raw mut stop);
-            libc::sigaddset(&raw mut stop, libc::SIGTTOU);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stop, &raw mut before);
-            let result = work();
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-            result
         }
     }
 
@@ -223,10 +206,6 @@ mod other {
     pub(crate) fn reset() {}
 
     pub(crate) fn keep_running() {}
-
-    pub(crate) fn unstoppable<T>(work: impl FnOnce() -> T) -> T {
-        work()
-    }
 
     impl Signals {
         #[expect(clippy::unnecessary_wraps, reason = "as on Unix")]

@@ -1,10 +1,8 @@
 //! A thread that writes messages to a stream whose reader may be slow, or may not read at all.
 //!
 //! The threads of the command renew leases, pass on signals and end processes. None of them may wait for the reader of
-//! stderr: a pipe can be full, and Ctrl-S stops a terminal. Nor may a message stop them, as `stty tostop` demands of a
-//! process in the background.
+//! stderr: a pipe can be full, and Ctrl-S stops a terminal.
 
-use crate::signals::unstoppable;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +55,6 @@ impl Writer {
             }
             write_count(&mut write);
         };
-        let work = || unstoppable(work);
         std::thread::Builder::new().name("quorlock-writer".to_owned()).spawn(work)?;
         Ok(Self { dropped, thread: Mutex::new(Some(Thread { queue, written })) })
     }

@@ -62,6 +62,7 @@ pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<
 }
 
 fn signals() -> Result<Signals, Failure> {
+    keep_running();
     Signals::new().map_err(|error| Failure::own("no signals", &error))
 }
 
@@ -102,7 +103,6 @@ async fn hold(
     signals: &mut Signals,
     output: &Output,
 ) -> Result<u8, Failure> {
-    keep_running();
     let mut heartbeats = Heartbeats::new(wanted)?;
     let lease = tokio::select! {
         biased;

@@ -1,7 +1,7 @@
 //! Job control: decides which process group is in the foreground of the terminal, as a shell does for its jobs.
-//! Used by `unix`, and by `heartbeat` to write to a terminal.
+//! Used by `unix`. It relies on `signals::keep_running`: a change of the terminal from the background must not stop this
+//! process.
 
-use crate::signals::unstoppable;
 use rustix::process::{Pid, getpgrp, getppid, getsid};
 use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 use std::fs::File;
@@ -58,5 +58,5 @@ pub(crate) fn take(terminal: RawFd) {
 
 /// Puts a group in the foreground of a terminal. Ignores errors: they mean that the terminal or the group is gone.
 fn give(terminal: BorrowedFd<'_>, group: Pid) {
-    let _ = unstoppable(|| tcsetpgrp(terminal, group));
+    let _ = tcsetpgrp(terminal, group);
 }

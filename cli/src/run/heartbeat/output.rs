@@ -3,7 +3,6 @@
 //! A thread for each of stdout and stderr waits for the reader, as the command itself would. Neither signals nor the
 //! lease wait for these threads.
 
-use crate::signals::unstoppable;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionread, retry_on_intr, write};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -65,7 +64,7 @@ fn start(
     let (sender, result) = oneshot::channel();
     let beats = Arc::clone(beats);
     let work = move || {
-        let _ = sender.send(unstoppable(|| pass_on(from, to, &ended, &beats)));
+        let _ = sender.send(pass_on(from, to, &ended, &beats));
     };
     thread::Builder::new().name("quorlock-output".to_owned()).spawn(work)?;
     Ok((pipe, result))
