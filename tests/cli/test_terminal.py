@@ -204,13 +204,17 @@ def test_a_lease_is_printed_from_the_background(shell: Shell, servers: Servers) 
     shell.expect("valid for")
 
 
+def expiry(servers: Servers) -> int:
+    return int(str(servers[0].command("PEXPIRETIME", "r")))
+
+
 def test_another_part_of_a_pipeline_cannot_stop_the_renewal(shell: Shell, servers: Servers) -> None:
     command = "sh -c 'echo; exec sleep 1000'"
     reads = "sh -c 'read line; echo re\\ady; read line < /dev/tty'"
     shell.quorlock(f"--ttl 2s run r -- {command} | {reads} &")
     shell.expect("ready")
-    expiry = int(servers[0].command("PEXPIRETIME", "r"))
-    wait_until(lambda: int(servers[0].command("PEXPIRETIME", "r")) >= expiry + 4000)
+    expires = expiry(servers)
+    wait_until(lambda: expiry(servers) >= expires + 4000)
     shell.run("kill %1; kill -CONT %1")
     wait_until(lambda: not keys(servers))
 
@@ -243,8 +247,7 @@ def test_two_locks_of_one_job_are_stopped_together(
         shell.expect("command=")
         commands.append(int(shell.expect(".")))
     os.kill(commands[0], signal.SIGSTOP)
-    for command in commands:
-        wait_until(lambda command=command: state(command) == "T")
+    wait_until(lambda: all(state(command) == "T" for command in commands))
     shell.expect("Stopped")
     shell.expect(PROMPT)
     for command in commands:
