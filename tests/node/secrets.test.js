@@ -1,14 +1,13 @@
-// Secrets in URLs are never shown; resources may have any name.
+// Secrets in URLs are never shown; names of resources must be well-formed.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { inspect } from 'node:util'
-import { Client, ConfigError, LockTimeoutError, QuorumError } from 'quorlock'
-import { Servers, open } from './servers.js'
+import { Client, ConfigError, QuorumError } from 'quorlock'
+import { load } from './rows.js'
+import { Servers } from './servers.js'
 
-const load = (name) => JSON.parse(readFileSync(new URL(`../vectors/${name}.json`, import.meta.url)))
 const MARK = 'MARK'
 const PASSWORD = `${MARK}/${MARK}@${MARK}?${MARK}#${MARK}%${MARK}:${MARK}&${MARK}`
 
@@ -104,23 +103,6 @@ test('a program that fails prints no secrets', async (t) => {
       })
     })
   }
-})
-
-test('each resource name is a key of exactly that name', async (t) => {
-  const { servers, client } = await open(t, 1)
-  const second = new Client(servers.urls)
-  t.after(() => second.close())
-  await servers.command(0, 'SET', 'other', 'kept')
-  for (const name of [...load('names'), 'x'.repeat(8192)]) {
-    const lease = await client.lock(name)
-    assert.deepEqual(lease.resources, [name])
-    assert.equal(await servers.command(0, 'GET', name), lease.token)
-    await assert.rejects(second.lock(name, { wait: 0 }), LockTimeoutError)
-    await lease.extend()
-    assert(await lease.release())
-    assert.equal(await servers.command(0, 'EXISTS', name), 0)
-  }
-  assert.equal(await servers.command(0, 'GET', 'other'), 'kept')
 })
 
 test('names that are not well-formed strings are refused', async () => {
