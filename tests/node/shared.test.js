@@ -2,30 +2,10 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ConfigError, LeaseLostError } from 'quorlock'
+import { ConfigError } from 'quorlock'
 import { open, until } from './servers.js'
 
 const shared = { mode: 'shared' }
-
-test('a lease shows its changes of mode', async (t) => {
-  const { client } = await open(t, 3, { wait: 0 })
-  const lease = await client.lock('r')
-  const { signal } = lease
-  assert.deepEqual([lease.mode, { ...lease.modes }], ['exclusive', { r: 'exclusive' }])
-  await lease.downgrade()
-  assert.deepEqual([lease.mode, { ...lease.modes }, lease.valid], ['shared', { r: 'shared' }, true])
-  const other = await client.lock('r', shared)
-  assert.equal(await lease.tryUpgrade(), null)
-  await other.release()
-  const upgraded = await lease.tryUpgrade()
-  assert(!lease.valid && !signal.aborted)
-  assert.throws(() => lease.check(), /was upgraded: use the new lease/)
-  assert.deepEqual([upgraded.mode, upgraded.resources], ['exclusive', ['r']])
-  await assert.rejects(upgraded.tryUpgrade(), /it is exclusive already/)
-  assert(await upgraded.release())
-  assert(!signal.aborted)
-  await assert.rejects(upgraded.downgrade(), LeaseLostError)
-})
 
 test('the modes of resources with any names count', async (t) => {
   const { client } = await open(t, 3, { wait: 0 })
