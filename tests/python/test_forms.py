@@ -8,7 +8,7 @@ import inspect
 import random
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -324,28 +324,6 @@ def test_a_decorator_whose_resource_comes_from_the_call_is_checked_at_once(
         client.lock(str, ttl=0)
     with pytest.raises(quorlock.ConfigError, match="resource"):
         client.lock("r", str)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="generator"):
-
-        @client.lock(str)
-        def generate(name: str) -> Iterator[None]:
-            yield
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_decorated_context_manager_is_refused(client: quorlock.Client, is_async: bool) -> None:
-    def body() -> Iterator[None]:
-        yield pytest.fail("the body ran")
-
-    async def async_body() -> AsyncIterator[None]:
-        yield pytest.fail("the body ran")
-
-    made: Callable[[], object] = contextlib.contextmanager(body)
-    if is_async:
-        made = contextlib.asynccontextmanager(async_body)
-    with pytest.raises(TypeError, match="cannot decorate a generator or a context manager"):
-        client.lock("r")(made)
-    with pytest.raises(TypeError, match="returned a context manager, whose body would run after"):
-        client.lock("r")(lambda: made())()
 
 
 # What objects know of themselves

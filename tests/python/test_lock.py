@@ -114,14 +114,6 @@ def test_a_decorated_function_holds_the_lock(client: quorlock.Client) -> None:
     assert report.__doc__ == "Reports."
 
 
-def test_generators_cannot_be_decorated(client: quorlock.Client) -> None:
-    with pytest.raises(TypeError, match="generator"):
-
-        @client.lock("r")
-        def generate() -> Iterator[int]:
-            yield 1
-
-
 def test_durations_can_be_timedeltas(client: quorlock.Client) -> None:
     with client.lock("r", ttl=timedelta(seconds=60), wait=timedelta(0)) as lease:
         assert 30 < lease.remaining < 60

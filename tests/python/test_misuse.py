@@ -178,6 +178,7 @@ class Methods:
         (contextmanager(generator), "a generator or a context manager; use `with` in its body"),
         (asynccontextmanager(async_generator), "a generator or a context manager"),
         (functools.partial(contextmanager(generator)), None),
+        (functools.partial(asynccontextmanager(async_generator)), None),
         (generator, "a generator or a context manager"),
         (Methods, "decorate the methods"),
         (property(Methods.work), "directly above `def`, below all other decorators"),
