@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -237,6 +240,15 @@ def test_a_signal_ends_the_wait(quorlock: CommandLine, servers: Servers, number:
     wait_until(lambda: keys(servers) == ["r"] * 3)
 
 
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A directory that all users can read, unlike `tmp_path`."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        yield directory
+
+
 @every_installation
 @pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM])
 def test_a_stolen_lease_stops_the_command(
@@ -268,6 +280,32 @@ def test_a_command_ends_before_a_lease_that_cannot_be_extended(
     assert (error["error"], error["exit_status"]) == ("LEASE_LOST", 79)
     thaw(servers)
     wait_until(lambda: not keys(servers))
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root can run programs as others"
+)
+def test_a_command_that_may_not_be_killed_is_reported(
+    quorlock: CommandLine, servers: Servers, scratch: Path
+) -> None:
+    setpriv = shutil.which("setpriv")
+    assert setpriv
+    # A program that runs as root, whoever starts it, as sudo does.
+    as_root = Path(shutil.copy(setpriv, scratch / "as-root"))
+    as_root.chmod(0o4755)
+    command = [str(as_root), "--reuid=0", "sh", "-c", "echo $$; exec sleep 1000"]
+    quorlock.program = [setpriv, "--reuid=1", "--clear-groups", *quorlock.program]
+    process = quorlock.start("run", "--ttl", TTL, "--kill-after", "100ms", "r", "--", *command)
+    pid = int(line(process))
+    steal(servers, "r")
+    assert process.stderr
+    for text in process.stderr:
+        if "cannot kill the command" in text:
+            break
+    os.kill(pid, signal.SIGKILL)
+    done = finish(process)
+    assert done.returncode == 79
+    assert "went on without the lock" in done.stderr
 
 
 def test_losing_the_majority_of_nodes_stops_the_command(

@@ -161,8 +161,12 @@ async fn hold(
             "{reason} the release of {name}: it may stay held for one more ttl"
         ));
     }
-    let Ended { status, stopped } = ended?;
+    let Ended { status, stopped, killed } = ended?;
     let failure = match (stopped, loss) {
+        _ if killed.is_err() => Failure::Lost(
+            "the command, or a process that it started, went on without the lock, because this user may not kill it"
+                .to_owned(),
+        ),
         (Some(Stopped::AtLimit), _) => {
             let limit = wanted.max_hold.as_ref().and_then(duration::of).unwrap_or_default();
             Failure::Lost(format!("--max-hold ({}) ended the command", show(limit)))
@@ -247,6 +251,8 @@ struct Ended {
     status: u8,
     /// Why `quorlock run` stopped the command; `None` if it ended by itself.
     stopped: Option<Stopped>,
+    /// Whether everything that `quorlock run` had to kill could be killed.
+    killed: io::Result<()>,
 }
 
 /// Why the command was stopped.
@@ -278,6 +284,7 @@ async fn supervise(
     let mut kill_at = None;
     let mut stopped = None;
     let mut is_killed = false;
+    let mut killed = Ok(());
     // The start of the command.
     heartbeats.beat(lease);
     let status = loop {
@@ -323,7 +330,12 @@ async fn supervise(
             },
             () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if !running && !is_killed => {
                 is_killed = true;
-                child.kill();
+                killed = child.kill();
+                if let Err(error) = &killed {
+                    output.note(format_args!(
+                        "cannot kill the command ({error}): it goes on without the lock"
+                    ));
+                }
             }
         }
     };
@@ -332,10 +344,10 @@ async fn supervise(
         while child.is_group_left() && Instant::now() < kill_at {
             sleep(POLL_INTERVAL).await;
         }
-        child.kill();
+        killed = killed.and(child.kill());
     }
     let status = status.map_err(|error| Failure::own("the command's end was not seen", &error))?;
-    Ok(Ended { status, stopped })
+    Ok(Ended { status, stopped, killed })
 }
 
 #[cfg(test)]

@@ -63,12 +63,12 @@ impl Child {
 
     /// Kills the command: these systems have no way to ask it to end.
     pub(crate) fn stop(&mut self) {
-        self.kill();
+        // `run` repeats it later, and reports a failure.
+        let _ = self.kill();
     }
 
-    pub(crate) fn kill(&mut self) {
-        // Fails only if the command has ended.
-        let _ = self.0.kill();
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.0.kill()
     }
 
     pub(crate) fn is_group_left(&self) -> bool {

@@ -4,7 +4,7 @@
 use super::terminal::{self, Terminal};
 use crate::exit;
 use crate::signals::{Signals, is_withheld, restore, stop_job};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process_group, test_kill_process_group, wait, waitpid,
 };
@@ -98,7 +98,7 @@ impl Child {
                 signal = signals.next() => self.pass_on(signal, &may_go_on),
                 () = sleep_until(self.kill_at.unwrap_or_else(Instant::now)), if self.kill_at.is_some() => {
                     self.kill_at = None;
-                    self.kill();
+                    self.signal(Signal::KILL);
                 }
             }
         }
@@ -126,19 +126,24 @@ impl Child {
         self.signal(Signal::CONT);
     }
 
-    pub(crate) fn kill(&self) {
-        self.signal(Signal::KILL);
+    /// Kills the command's process group. Fails if this user may kill none of its processes.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        match kill_process_group(self.id, Signal::KILL) {
+            // No process of the group is left.
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether any process of the command's group is left, after the command itself has ended.
     pub(crate) fn is_group_left(&self) -> bool {
         // A zombie counts as left, so orphans of the group are reaped first.
         while self.adopts && matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-        test_kill_process_group(self.id).is_ok()
+        test_kill_process_group(self.id) != Err(Errno::SRCH)
     }
 
     fn signal(&self, signal: Signal) {
-        // Fails only if no process of the group is left.
+        // Fails if no process of the group is left, or this user may signal none of them, which `kill` reports.
         let _ = kill_process_group(self.id, signal);
     }
 
