@@ -5,7 +5,9 @@ use crate::{wait, wait_until};
 use quorlock::{Client, ClientBuilder, Dialect, Error, ErrorCode, Lease, Lock, Resources, Result};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use std::{iter, thread};
 
 /// Reads a file of vectors.
 pub fn read(name: &str) -> Value {
@@ -189,23 +191,36 @@ fn check_modes(step: &Value, lease: &Lease) {
 
 #[test]
 fn scenarios() {
-    for (number, story) in load("scenarios").iter().enumerate() {
-        println!("{}", story["name"]);
-        let password = &story["password"];
-        let started =
-            Servers::start_with(json!({ "start": story["servers"], "password": password }));
-        let user = match story["url_password"].as_str() {
-            Some(password) if !password.is_empty() => format!(":{password}@"),
-            _ => String::new(),
-        };
-        let url = |port| format!("redis://{user}127.0.0.1:{port}");
-        play(story, &started.ports.iter().map(url).collect::<Vec<_>>(), Some(&started));
-        if story["memory"] == true {
-            println!("… on nodes in memory");
-            let url = |node| format!("memory://scenario-{number}-{node}");
-            let urls: Vec<_> = (0..story["servers"].as_u64().unwrap()).map(url).collect();
-            play(story, &urls, None);
+    let stories = load("scenarios");
+    let left = Mutex::new(stories.iter().enumerate());
+    let next = || left.lock().unwrap().next();
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for (number, story) in iter::from_fn(next) {
+                    // A failure names its thread.
+                    let named = thread::Builder::new().name(story["name"].to_string());
+                    let run = named.spawn_scoped(scope, move || scenario(number, story));
+                    run.unwrap().join().unwrap();
+                }
+            });
         }
+    });
+}
+
+fn scenario(number: usize, story: &Value) {
+    let password = &story["password"];
+    let started = Servers::start_with(json!({ "start": story["servers"], "password": password }));
+    let user = match story["url_password"].as_str() {
+        Some(password) if !password.is_empty() => format!(":{password}@"),
+        _ => String::new(),
+    };
+    let url = |port| format!("redis://{user}127.0.0.1:{port}");
+    play(story, &started.ports.iter().map(url).collect::<Vec<_>>(), Some(&started));
+    if story["memory"] == true {
+        let url = |node| format!("memory://scenario-{number}-{node}");
+        let urls: Vec<_> = (0..story["servers"].as_u64().unwrap()).map(url).collect();
+        play(story, &urls, None);
     }
 }
 
