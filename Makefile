@@ -29,7 +29,7 @@ help:
 	@echo 'make model   every order of events, up to a bound (MODEL=deep: further; SCOPE=text)'
 	@echo 'make proof   the proof of the protocol, by a solver, with its negative controls (make proof-second: another solver)'
 	@echo 'make tie     whether what simulated clients do is a run of the proof (SEEDS=30, FIRST_SEED=1)'
-	@echo 'make simulate  whole clients under simulated faults (SEEDS=2000, FIRST_SEED=1; SEED=n shows one)'
+	@echo 'make simulate  whole clients under simulated faults (SEEDS=800, FIRST_SEED=1; SEED=n shows one)'
 	@echo 'make mutants   breaks the protocol, the driver and the scripts on purpose, and shows what catches it (CHECK=tie: only that check)'
 	@echo 'make chaos   clients in three languages under faults for 5 minutes (SECONDS=300, SEED=random, DETACHING=0.3: the share of leases that are handed over, then with 30 resources)'
 	@echo 'make chaos-serve  the same for a minute, with clients in Go and Java that lock through quorlock serve'

@@ -11,8 +11,9 @@ use crate::node::queue;
 use crate::node::readers::LockMode;
 use crate::node::record::{self, LockRecord, Wanted};
 use crate::{Actions, Calls, Event, Moment, Outcome, Quorum, RetryDelay, Round, Turns, Vote};
+use ahash::AHasher;
 use stateright::{Checker, Expectation, Model, Property};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,7 +91,7 @@ impl Hash for World {
             (client.phase.number(), client.phase.token()).hash(hasher);
         }
         let mut nodes: [u64; NODES] = std::array::from_fn(|node| {
-            let mut hasher = DefaultHasher::new();
+            let mut hasher = AHasher::default();
             self.records[node].hash(&mut hasher);
             for Client { up, down, phase, .. } in &self.clients {
                 (&up[node], &down[node], phase.about(node)).hash(&mut hasher);
