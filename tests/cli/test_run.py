@@ -34,6 +34,12 @@ time.sleep(1000)
 IGNORES_TERM = "trap '' TERM; sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
 """A command that ignores SIGTERM, as does its child process. Prints the ids of both."""
 
+ESCAPES = pytest.param(
+    "(setsid sh -c 'echo $$; exec sleep 1000' &); exec sleep 1000",
+    marks=pytest.mark.skipif(sys.platform != "linux", reason="they are found on Linux only"),
+)
+"""A command that starts a process in another session and without a parent. Prints its id."""
+
 
 @every_installation
 def test_a_command_runs_while_the_lock_is_held(quorlock: CommandLine, servers: Servers) -> None:
@@ -250,7 +256,7 @@ def scratch() -> Iterator[Path]:
 
 
 @every_installation
-@pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM])
+@pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM, ESCAPES])
 def test_a_stolen_lease_stops_the_command(
     quorlock: CommandLine, servers: Servers, command: str
 ) -> None:
@@ -265,7 +271,7 @@ def test_a_stolen_lease_stops_the_command(
     assert servers[0].command("GET", "r") == "thief"
 
 
-@pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM])
+@pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM, ESCAPES])
 def test_a_command_ends_before_a_lease_that_cannot_be_extended(
     quorlock: CommandLine, servers: Servers, command: str
 ) -> None:
@@ -469,15 +475,6 @@ def test_an_outage_at_the_start_is_ridden_out(quorlock: CommandLine, servers: Se
     assert quorlock.run(*arguments).returncode == 75
 
 
-ADOPTS = """
-import ctypes, os, sys
-PR_SET_CHILD_SUBREAPER = 36
-assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
-"""A program that becomes the parent of the orphans among its descendants, as the first process of
-a container, and then runs another program."""
-
 LEAVES_AN_ORPHAN = "(sh -c 'echo $$' &); read x"
 """A command that starts a process and leaves it without a parent. Prints its id."""
 
@@ -485,7 +482,6 @@ LEAVES_AN_ORPHAN = "(sh -c 'echo $$' &); read x"
 @every_installation
 @pytest.mark.skipif(sys.platform != "linux", reason="subreapers exist on Linux only")
 def test_orphans_are_reaped(quorlock: CommandLine, servers: Servers) -> None:
-    quorlock.program = [sys.executable, "-c", ADOPTS, *quorlock.program]
     process = quorlock.start("run", "r", "-c", LEAVES_AN_ORPHAN)
     orphan = int(line(process))
     # A zombie would still have a directory there.

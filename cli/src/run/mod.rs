@@ -2,8 +2,11 @@
 //!
 //! This module owns the sequence of steps: acquire, run, stop if the lease is lost, release. `handover` replaces them
 //! for `--detach`, and reads the text for `--adopt`. `heartbeat` receives the heartbeats of the command. `unix` and
-//! `other` own the process of the command. The command and its process group must never outlive the lease.
+//! `other` own the process of the command, and `descendants` finds the processes that it has started. They must never
+//! outlive the lease.
 
+#[cfg(target_os = "linux")]
+mod descendants;
 mod handover;
 #[cfg(unix)]
 mod heartbeat;
@@ -35,7 +38,7 @@ use std::io;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The interval at which to check, after SIGTERM was sent, whether the command's process group is gone.
+/// The interval at which to check, after SIGTERM was sent, whether the processes of the command are gone.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
@@ -341,7 +344,7 @@ async fn supervise(
     };
     // Processes that the command has started must not run without the lock either.
     if let Some(kill_at) = kill_at {
-        while child.is_group_left() && Instant::now() < kill_at {
+        while child.is_any_left() && Instant::now() < kill_at {
             sleep(POLL_INTERVAL).await;
         }
         killed = killed.and(child.kill());

@@ -1,6 +1,8 @@
 //! The process of the command on Unix. It has a process group of its own, and this process controls it like a
 //! shell controls a job. Used by `run`.
 
+#[cfg(target_os = "linux")]
+use super::descendants;
 use super::terminal::{self, Terminal};
 use crate::exit;
 use crate::signals::{Signals, is_withheld, restore, stop_job};
@@ -48,6 +50,8 @@ impl Child {
         kill_after: Duration,
     ) -> io::Result<Self> {
         let changes = unix::signal(SignalKind::child())?;
+        #[cfg(target_os = "linux")]
+        descendants::keep();
         let terminal = Terminal::open();
         let given = terminal.as_ref().filter(|terminal| terminal.is_for_us_alone());
         let given = given.map(Terminal::number);
@@ -126,20 +130,27 @@ impl Child {
         self.signal(Signal::CONT);
     }
 
-    /// Kills the command's process group. Fails if this user may kill none of its processes.
+    /// Kills the command's process group, and on Linux also processes that have left the group. Fails if this user may
+    /// not kill some of them.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        match kill_process_group(self.id, Signal::KILL) {
+        let killed = match kill_process_group(self.id, Signal::KILL) {
             // No process of the group is left.
-            Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+            Err(Errno::SRCH) => Ok(()),
+            killed => killed,
+        };
+        #[cfg(target_os = "linux")]
+        let killed = killed.and(descendants::kill());
+        Ok(killed?)
     }
 
-    /// Whether any process of the command's group is left, after the command itself has ended.
-    pub(crate) fn is_group_left(&self) -> bool {
+    /// Whether any process that [`Self::kill`] would kill is left, after the command itself has ended.
+    pub(crate) fn is_any_left(&self) -> bool {
         // A zombie counts as left, so orphans of the group are reaped first.
         while self.adopts && matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-        test_kill_process_group(self.id) != Err(Errno::SRCH)
+        let is_any_left = test_kill_process_group(self.id) != Err(Errno::SRCH);
+        #[cfg(target_os = "linux")]
+        let is_any_left = is_any_left || descendants::are_left();
+        is_any_left
     }
 
     fn signal(&self, signal: Signal) {
