@@ -2,69 +2,106 @@
 //! from a parent that has ended. Used by `unix`, on Linux.
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use rustix::process::{Pid, Signal, getpgid, getpid, kill_process, set_child_subreaper};
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::path::Path;
 
-/// How often [`kill`] looks for processes that others have started before they were killed.
+/// How often [`Descendants::kill`] looks for processes that others have started before they were killed.
 const ROUNDS: u32 = 100;
 
-/// Makes orphans children of this process, so that they remain its descendants.
-pub(super) fn keep() {
-    // Without it, orphans escape, as on other systems.
-    let _ = set_child_subreaper(Some(getpid()));
+/// The descendants of this process, except those that it had before it started the command.
+pub(super) struct Descendants {
+    /// The children that this process had before: a shell may have started them, and then executed `quorlock`.
+    before: HashSet<Pid>,
+    /// The processes that were asked to end.
+    asked: HashSet<Pid>,
 }
 
-/// Whether any descendant of this process is left.
-pub(super) fn are_left() -> bool {
-    !find().is_empty()
-}
+impl Descendants {
+    /// To be called before the command is started. From now on, orphans become children of this process, so that they
+    /// remain its descendants.
+    pub(super) fn begin() -> Self {
+        // If this fails, orphans escape, as on other systems.
+        let _ = set_child_subreaper(Some(getpid()));
+        let before = children().remove(&getpid()).unwrap_or_default().into_iter().collect();
+        Self { before, asked: HashSet::new() }
+    }
 
-/// Kills all descendants of this process. Fails if this user may not kill one of them.
-pub(super) fn kill() -> Result<(), Errno> {
-    let mut killed = Ok(());
-    let mut known = HashSet::new();
-    for _ in 0..ROUNDS {
-        let new: Vec<_> = find().into_iter().filter(|id| known.insert(*id)).collect();
-        if new.is_empty() {
-            break;
+    /// After the command itself has ended, asks orphans outside of its process group to end, each of them once. Returns whether any descendant is left.
+    pub(super) fn ask_to_end(&mut self, group: Pid) -> bool {
+        let orphans = self.new_children(&mut children());
+        for id in &orphans {
+            let is_outside = getpgid(Some(*id)).is_ok_and(|its| its != group);
+            if is_outside && self.asked.insert(*id) {
+                // A stopped process handles SIGTERM only after it is resumed.
+                let _ = kill_process(*id, Signal::TERM);
+                let _ = kill_process(*id, Signal::CONT);
+            }
         }
-        for id in new {
-            if let Err(error @ Errno::PERM) = kill_process(id, Signal::KILL) {
-                killed = Err(error);
+        !orphans.is_empty()
+    }
+
+    /// Kills all of them. Fails if this user may not kill one of them.
+    pub(super) fn kill(&self) -> Result<(), Errno> {
+        let mut killed = Ok(());
+        let mut known = HashSet::new();
+        for _ in 0..ROUNDS {
+            let new: Vec<_> = self.find().into_iter().filter(|id| known.insert(*id)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for id in new {
+                if let Err(error @ Errno::PERM) = kill_process(id, Signal::KILL) {
+                    killed = Err(error);
+                }
+            }
+        }
+        killed
+    }
+
+    /// Removes and returns the children of this process that it did not have before.
+    fn new_children(&self, children: &mut HashMap<Pid, Vec<Pid>>) -> Vec<Pid> {
+        let mut found = children.remove(&getpid()).unwrap_or_default();
+        found.retain(|id| !self.before.contains(id));
+        found
+    }
+
+    fn find(&self) -> Vec<Pid> {
+        let mut children = children();
+        let mut found = self.new_children(&mut children);
+        let mut looked_at = 0;
+        while let Some(&id) = found.get(looked_at) {
+            found.extend(children.remove(&id).unwrap_or_default());
+            looked_at += 1;
+        }
+        found
+    }
+}
+
+/// Returns the children of each process, without those that have ended. Empty if `/proc` does not show the processes
+/// that this process sees, for example because it belongs to another container.
+fn children() -> HashMap<Pid, Vec<Pid>> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    let own = getpid().as_raw_nonzero().to_string();
+    if fs::read_link("/proc/self").is_ok_and(|name| name == Path::new(&own)) {
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some((id, parent)) = id.and_then(|id| Pid::from_raw(id).zip(parent(id))) {
+                children.entry(parent).or_default().push(id);
             }
         }
     }
-    killed
-}
-
-/// Returns the descendants of this process, without those that have ended and wait for their parents.
-fn find() -> Vec<Pid> {
-    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        if let Some(parent) = parent(id) {
-            children.entry(parent).or_default().push(id);
-        }
-    }
-    let mut found = Vec::new();
-    let mut parents = vec![getpid().as_raw_nonzero().get()];
-    while let Some(parent) = parents.pop() {
-        for id in children.remove(&parent).unwrap_or_default() {
-            parents.push(id);
-            found.extend(Pid::from_raw(id));
-        }
-    }
-    found
+    children
 }
 
 /// Returns the parent of a process; `None` if the process has ended.
-fn parent(id: i32) -> Option<i32> {
+fn parent(id: i32) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // The name of the program comes before, in parentheses, and may contain anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let has_ended = fields.next().is_none_or(|state| ["Z", "X"].contains(&state));
-    fields.next()?.parse().ok().filter(|_| !has_ended)
+    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let (state, parent, threads) = (*fields.first()?, fields.get(1)?, *fields.get(17)?);
+    // The first thread of a process may end before the others.
+    let has_ended = ["Z", "X"].contains(&state) && ["0", "1"].contains(&threads);
+    parent.parse().ok().and_then(Pid::from_raw).filter(|_| !has_ended)
 }

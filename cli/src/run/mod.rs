@@ -39,7 +39,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// The interval at which to check, after SIGTERM was sent, whether the processes of the command are gone.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     let client = client(nodes)?;
@@ -167,7 +167,7 @@ async fn hold(
     let Ended { status, stopped, killed } = ended?;
     let failure = match (stopped, loss) {
         _ if killed.is_err() => Failure::Lost(
-            "the command, or a process that it started, went on without the lock, because this user may not kill it"
+            "the command or a process that it started may have gone on without the lock, because this user may not kill it"
                 .to_owned(),
         ),
         (Some(Stopped::AtLimit), _) => {
@@ -336,7 +336,7 @@ async fn supervise(
                 killed = child.kill();
                 if let Err(error) = &killed {
                     output.note(format_args!(
-                        "cannot kill the command ({error}): it goes on without the lock"
+                        "cannot kill the command or a process that it started ({error}): it may go on without the lock"
                     ));
                 }
             }

@@ -2,7 +2,7 @@
 //! shell controls a job. Used by `run`.
 
 #[cfg(target_os = "linux")]
-use super::descendants;
+use super::descendants::Descendants;
 use super::terminal::{self, Terminal};
 use crate::exit;
 use crate::signals::{Signals, is_withheld, restore, stop_job};
@@ -34,6 +34,8 @@ pub(crate) struct Child {
     terminal: Option<Terminal>,
     /// Whether orphaned processes become children of this process, which must then reap them.
     adopts: bool,
+    #[cfg(target_os = "linux")]
+    descendants: Descendants,
     kill_after: Duration,
     /// When to kill a command that may be unable to receive the SIGTERM that was passed on to it.
     kill_at: Option<Instant>,
@@ -51,7 +53,7 @@ impl Child {
     ) -> io::Result<Self> {
         let changes = unix::signal(SignalKind::child())?;
         #[cfg(target_os = "linux")]
-        descendants::keep();
+        let descendants = Descendants::begin();
         let terminal = Terminal::open();
         let given = terminal.as_ref().filter(|terminal| terminal.is_for_us_alone());
         let given = given.map(Terminal::number);
@@ -79,7 +81,16 @@ impl Child {
         }
         let id = i32::try_from(spawned?.id()).ok().and_then(Pid::from_raw);
         let id = id.ok_or_else(|| io::Error::other("the system gave it no number"))?;
-        Ok(Self { id, changes, terminal, adopts: adopts_orphans(), kill_after, kill_at: None })
+        Ok(Self {
+            id,
+            changes,
+            terminal,
+            adopts: adopts_orphans(),
+            #[cfg(target_os = "linux")]
+            descendants,
+            kill_after,
+            kill_at: None,
+        })
     }
 
     /// Waits until the command ends, and returns its exit status. Passes signals on to its group. If the call
@@ -133,23 +144,21 @@ impl Child {
     /// Kills the command's process group, and on Linux also processes that have left the group. Fails if this user may
     /// not kill some of them.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        let killed = match kill_process_group(self.id, Signal::KILL) {
-            // No process of the group is left.
-            Err(Errno::SRCH) => Ok(()),
-            killed => killed,
-        };
+        let killed = kill_process_group(self.id, Signal::KILL);
+        let killed = killed.or_else(|error| if is_gone(error) { Ok(()) } else { Err(error) });
         #[cfg(target_os = "linux")]
-        let killed = killed.and(descendants::kill());
+        let killed = killed.and(self.descendants.kill());
         Ok(killed?)
     }
 
-    /// Whether any process that [`Self::kill`] would kill is left, after the command itself has ended.
-    pub(crate) fn is_any_left(&self) -> bool {
+    /// Returns whether any process that [`Self::kill`] would kill is left, after the command itself has ended. Asks
+    /// those that have left the group to end.
+    pub(crate) fn is_any_left(&mut self) -> bool {
         // A zombie counts as left, so orphans of the group are reaped first.
         while self.adopts && matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-        let is_any_left = test_kill_process_group(self.id) != Err(Errno::SRCH);
+        let is_any_left = !test_kill_process_group(self.id).is_err_and(is_gone);
         #[cfg(target_os = "linux")]
-        let is_any_left = is_any_left || descendants::are_left();
+        let is_any_left = self.descendants.ask_to_end(self.id) || is_any_left;
         is_any_left
     }
 
@@ -202,6 +211,12 @@ impl Child {
             self.signal(Signal::CONT);
         }
     }
+}
+
+/// Whether this error of a signal to a process group means that none of its processes is left. Some systems report EPERM
+/// for those that have ended and were not reaped yet.
+fn is_gone(error: Errno) -> bool {
+    error == Errno::SRCH || error == Errno::PERM && !cfg!(target_os = "linux")
 }
 
 /// Whether the system makes orphaned processes children of this process: the first process of a container has this
