@@ -38,7 +38,7 @@ only_linux = pytest.mark.skipif(
     sys.platform != "linux", reason="processes that leave the group are found on Linux only"
 )
 ESCAPES = pytest.param(
-    "(setsid sh -c 'echo $$; exec sleep 1000' &); exec sleep 1000", marks=only_linux
+    "(setsid sh -c 'trap \"\" TERM; echo $$; exec sleep 1000' &); exec sleep 1000", marks=only_linux
 )
 """A command that starts a process in another session and without a parent. Prints its id."""
 
@@ -309,7 +309,7 @@ def test_a_process_that_has_left_the_group_is_asked_to_end(
 def test_only_processes_of_the_command_are_killed(quorlock: CommandLine, servers: Servers) -> None:
     starts_another = 'sleep 1000 > /dev/null 2>&1 & echo $!; exec "$@"'
     quorlock.program = ["sh", "-c", starts_another, "sh", *quorlock.program]
-    command = [*SHELL, "echo; read x"]
+    command = [*SHELL, "echo; exec sleep 1000"]
     process = quorlock.start("run", "--ttl", TTL, "--kill-after", "100ms", "r", *command)
     other = int(line(process))
     line(process)
