@@ -97,7 +97,7 @@ const inMemory = ({ name, steps, ...rest }) => ({
   steps: steps.filter((step) => !looks.some((look) => look in step)),
 })
 
-suite('scenarios', () => {
+suite('scenarios', { concurrency: 6 }, () => {
   for (const scenario of load('scenarios').flatMap((row) => (row.memory ? [row, inMemory(row)] : [row]))) {
     test(scenario.name, async (t) => {
       const servers = scenario.urls ? null : await Servers.start(t, scenario.servers, { password: scenario.password ?? null })
