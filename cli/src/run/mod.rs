@@ -2,8 +2,8 @@
 //!
 //! This module owns the sequence of steps: acquire, run, stop if the lease is lost, release. `handover` replaces them
 //! for `--detach`, and reads the text for `--adopt`. `heartbeat` receives the heartbeats of the command. `unix` and
-//! `other` own the process of the command, and `descendants` finds the processes that it has started. They must never
-//! outlive the lease.
+//! `other` own the process of the command, and `descendants` finds the processes that it has started. The command
+//! and these processes must never outlive the lease.
 
 #[cfg(target_os = "linux")]
 mod descendants;
@@ -344,8 +344,11 @@ async fn supervise(
     };
     // Processes that the command has started must not run without the lock either.
     if let Some(kill_at) = kill_at {
-        while child.is_any_left() && Instant::now() < kill_at {
-            sleep(POLL_INTERVAL).await;
+        while child.ask_rest_to_end() && Instant::now() < kill_at {
+            tokio::select! {
+                () = sleep(POLL_INTERVAL) => {}
+                _ = signals.end() => break,
+            }
         }
         killed = killed.and(child.kill());
     }

@@ -71,7 +71,7 @@ impl Child {
         self.0.kill()
     }
 
-    pub(crate) fn is_any_left(&mut self) -> bool {
+    pub(crate) fn ask_rest_to_end(&mut self) -> bool {
         false
     }
 }

@@ -29,6 +29,8 @@ pub(crate) fn stdin() -> io::Result<File> {
 pub(crate) struct Child {
     /// The id of the process, and of its group.
     id: Pid,
+    /// Whether no process of the group was left when this was checked last.
+    is_group_gone: bool,
     /// Receives SIGCHLD, which means that the command may have ended or was stopped.
     changes: unix::Signal,
     terminal: Option<Terminal>,
@@ -83,6 +85,7 @@ impl Child {
         let id = id.ok_or_else(|| io::Error::other("the system gave it no number"))?;
         Ok(Self {
             id,
+            is_group_gone: false,
             changes,
             terminal,
             adopts: adopts_orphans(),
@@ -144,22 +147,28 @@ impl Child {
     /// Kills the command's process group, and on Linux also processes that have left the group. Fails if this user may
     /// not kill some of them.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        let killed = kill_process_group(self.id, Signal::KILL);
+        // If the group is gone, another one may have its number.
+        let killed = match self.is_group_gone {
+            true => Ok(()),
+            false => kill_process_group(self.id, Signal::KILL),
+        };
         let killed = killed.or_else(|error| if is_gone(error) { Ok(()) } else { Err(error) });
         #[cfg(target_os = "linux")]
         let killed = killed.and(self.descendants.kill());
         Ok(killed?)
     }
 
-    /// Returns whether any process that [`Self::kill`] would kill is left, after the command itself has ended. Asks
-    /// those that have left the group to end.
-    pub(crate) fn is_any_left(&mut self) -> bool {
+    /// After the command itself has ended, asks orphans that have left the group to end. Returns whether any process
+    /// that [`Self::kill`] would kill is left.
+    pub(crate) fn ask_rest_to_end(&mut self) -> bool {
         // A zombie counts as left, so orphans of the group are reaped first.
         while self.adopts && matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-        let is_any_left = !test_kill_process_group(self.id).is_err_and(is_gone);
+        self.is_group_gone |= test_kill_process_group(self.id).is_err_and(is_gone);
         #[cfg(target_os = "linux")]
-        let is_any_left = self.descendants.ask_to_end(self.id) || is_any_left;
-        is_any_left
+        let is_any_outside = self.descendants.ask_to_end(self.id);
+        #[cfg(not(target_os = "linux"))]
+        let is_any_outside = false;
+        !self.is_group_gone || is_any_outside
     }
 
     fn signal(&self, signal: Signal) {
