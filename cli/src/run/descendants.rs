@@ -2,7 +2,10 @@
 //! from a parent that has ended. Used by `unix`, on Linux.
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process, set_child_subreaper};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, getpid, kill_process,
+    set_child_subreaper, waitid,
+};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
@@ -90,10 +93,15 @@ impl Descendants {
     }
 }
 
-/// Returns the children of each process, without those that have ended. Empty if `/proc` does not show the processes
-/// that this process sees, for example because it belongs to another container.
+/// Returns the children of each process, without those that have ended. Empty if this process has no children, as usually
+/// at its start, or if `/proc` does not show the processes that this process sees, for example because it belongs to
+/// another container.
 fn by_parent() -> HashMap<Pid, Vec<Pid>> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    let only_look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if waitid(WaitId::All, only_look).is_err() {
+        return children;
+    }
     let own = getpid().as_raw_nonzero().to_string();
     if fs::read_link("/proc/self").is_ok_and(|name| name == Path::new(&own)) {
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

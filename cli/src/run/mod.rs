@@ -254,7 +254,7 @@ struct Ended {
     status: u8,
     /// Why `quorlock run` stopped the command; `None` if it ended by itself.
     stopped: Option<Stopped>,
-    /// Whether everything that `quorlock run` had to kill could be killed.
+    /// An error if something that `quorlock run` had to kill could not be killed.
     killed: io::Result<()>,
 }
 
@@ -286,8 +286,7 @@ async fn supervise(
     let name = names(lease.resources());
     let mut kill_at = None;
     let mut stopped = None;
-    let mut is_killed = false;
-    let mut killed = Ok(());
+    let mut killed = None;
     // The start of the command.
     heartbeats.beat(lease);
     let status = loop {
@@ -331,10 +330,8 @@ async fn supervise(
                 kill_at = Some(Instant::now() + kill_after.min(lease.remaining()));
                 output.note("the command sent WATCHDOG=trigger: stopping it");
             },
-            () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if !running && !is_killed => {
-                is_killed = true;
-                killed = child.kill();
-                if let Err(error) = &killed {
+            () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if !running && killed.is_none() => {
+                if let Err(error) = killed.insert(child.kill()) {
                     output.note(format_args!(
                         "cannot kill the command or a process that it started ({error}): it may go on without the lock"
                     ));
@@ -342,6 +339,7 @@ async fn supervise(
             }
         }
     };
+    let mut killed = killed.unwrap_or(Ok(()));
     // Processes that the command has started must not run without the lock either.
     if let Some(kill_at) = kill_at {
         while child.ask_rest_to_end() && Instant::now() < kill_at {

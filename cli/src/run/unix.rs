@@ -8,7 +8,7 @@ use crate::exit;
 use crate::signals::{Signals, is_withheld, restore, stop_job};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process_group, test_kill_process_group, wait, waitpid,
+    Pid, Signal, WaitOptions, getpid, kill_process_group, test_kill_process_group, wait,
 };
 use std::ffi::OsString;
 use std::fs::File;
@@ -34,8 +34,6 @@ pub(crate) struct Child {
     /// Receives SIGCHLD, which means that the command may have ended or was stopped.
     changes: unix::Signal,
     terminal: Option<Terminal>,
-    /// Whether orphaned processes become children of this process, which must then reap them.
-    adopts: bool,
     #[cfg(target_os = "linux")]
     descendants: Descendants,
     kill_after: Duration,
@@ -88,7 +86,6 @@ impl Child {
             is_group_gone: false,
             changes,
             terminal,
-            adopts: adopts_orphans(),
             #[cfg(target_os = "linux")]
             descendants,
             kill_after,
@@ -147,12 +144,12 @@ impl Child {
     /// Kills the command's process group, and on Linux also processes that have left the group. Fails if this user may
     /// not kill some of them.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        // If the group is gone, another one may have its number.
         let killed = match self.is_group_gone {
+            // Another group may have its number.
             true => Ok(()),
-            false => kill_process_group(self.id, Signal::KILL),
+            false => kill_process_group(self.id, Signal::KILL)
+                .or_else(|error| if is_gone(error) { Ok(()) } else { Err(error) }),
         };
-        let killed = killed.or_else(|error| if is_gone(error) { Ok(()) } else { Err(error) });
         #[cfg(target_os = "linux")]
         let killed = killed.and(self.descendants.kill());
         Ok(killed?)
@@ -162,7 +159,7 @@ impl Child {
     /// that [`Self::kill`] would kill is left.
     pub(crate) fn ask_rest_to_end(&mut self) -> bool {
         // A zombie counts as left, so orphans of the group are reaped first.
-        while self.adopts && matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         self.is_group_gone |= test_kill_process_group(self.id).is_err_and(is_gone);
         #[cfg(target_os = "linux")]
         let is_any_outside = self.descendants.ask_to_end(self.id);
@@ -177,9 +174,8 @@ impl Child {
     }
 
     fn look(&self, may_go_on: &impl Fn() -> bool) -> io::Result<Option<u8>> {
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-        let next = || if self.adopts { wait(options) } else { waitpid(Some(self.id), options) };
-        while let Some((id, status)) = next()? {
+        while let Some((id, status)) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED)? {
+            // An orphan that became a child of this process, which reaps it.
             if id != self.id {
                 continue;
             }
@@ -226,16 +222,6 @@ impl Child {
 /// for those that have ended and were not reaped yet.
 fn is_gone(error: Errno) -> bool {
     error == Errno::SRCH || error == Errno::PERM && !cfg!(target_os = "linux")
-}
-
-/// Whether the system makes orphaned processes children of this process: the first process of a container has this
-/// duty, and on Linux a process that asked for it.
-fn adopts_orphans() -> bool {
-    #[cfg(target_os = "linux")]
-    if rustix::process::child_subreaper().is_ok_and(|reaper| reaper.is_some()) {
-        return true;
-    }
-    getpid().is_init()
 }
 
 /// Prepares the child process, between fork and exec.
