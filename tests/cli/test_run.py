@@ -34,13 +34,15 @@ time.sleep(1000)
 IGNORES_TERM = "trap '' TERM; sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
 """A command that ignores SIGTERM, as does its child process. Prints the ids of both."""
 
-only_linux = pytest.mark.skipif(
-    sys.platform != "linux", reason="processes that leave the group are found on Linux only"
-)
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="subreapers exist on Linux only")
 ESCAPES = pytest.param(
     "(setsid sh -c 'trap \"\" TERM; echo $$; exec sleep 1000' &); exec sleep 1000", marks=only_linux
 )
 """A command that starts a process in another session and without a parent. Prints its id."""
+
+every_command = pytest.mark.parametrize(
+    "command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM, ESCAPES]
+)
 
 
 @every_installation
@@ -258,7 +260,7 @@ def scratch() -> Iterator[Path]:
 
 
 @every_installation
-@pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM, ESCAPES])
+@every_command
 def test_a_stolen_lease_stops_the_command(
     quorlock: CommandLine, servers: Servers, command: str
 ) -> None:
@@ -273,7 +275,7 @@ def test_a_stolen_lease_stops_the_command(
     assert servers[0].command("GET", "r") == "thief"
 
 
-@pytest.mark.parametrize("command", ["sleep 1000 & echo $! $$; wait", IGNORES_TERM, ESCAPES])
+@every_command
 def test_a_command_ends_before_a_lease_that_cannot_be_extended(
     quorlock: CommandLine, servers: Servers, command: str
 ) -> None:
@@ -335,7 +337,7 @@ def test_a_command_that_may_not_be_killed_is_reported(
 ) -> None:
     setpriv = shutil.which("setpriv")
     assert setpriv
-    # A program that runs as root, whoever starts it, as sudo does.
+    # Like sudo, this program runs as root, whoever starts it.
     as_root = Path(shutil.copy(setpriv, scratch / "as-root"))
     as_root.chmod(0o4755)
     command = [str(as_root), "--reuid=0", "sh", "-c", "echo $$; exec sleep 1000"]
@@ -518,7 +520,7 @@ LEAVES_AN_ORPHAN = "(sh -c 'echo $$' &); read x"
 
 
 @every_installation
-@pytest.mark.skipif(sys.platform != "linux", reason="subreapers exist on Linux only")
+@only_linux
 def test_orphans_are_reaped(quorlock: CommandLine, servers: Servers) -> None:
     process = quorlock.start("run", "r", "-c", LEAVES_AN_ORPHAN)
     orphan = int(line(process))
