@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from durations import LastRun, directories, node_tests, percent, python_tests, slowest
+from passed import Passed, fingerprint
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "test"
@@ -42,8 +43,9 @@ class Suite:
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
     """Default values of environment variables. Variables of this process take precedence."""
-    is_background: bool = False
-    """Whether it runs at the lowest CPU priority, so that it does not slow down other suites."""
+    only_computes: bool = False
+    """Whether its result depends on nothing but its sources. If so, `make test` does not run it
+    again while these are the same, and runs it at the lowest CPU priority."""
 
 
 YIELD = '{ echo 19 > /proc/self/autogroup; } 2> /dev/null; exec nice -n 19 "$@"'
@@ -66,10 +68,10 @@ TEST: Sequence[Lane] = [
         Suite("test-python", "Python", {"PYTEST_ADDOPTS": f"--junitxml={JUNIT}"}),
     ],
     [
-        Suite("model", "model", is_background=True),
-        Suite("proof", "proof", is_background=True),
-        Suite("simulate", "simulation", is_background=True),
-        Suite("tie", "proof, tied to the code", is_background=True),
+        Suite("model", "model", only_computes=True),
+        Suite("proof", "proof", only_computes=True),
+        Suite("simulate", "simulation", only_computes=True),
+        Suite("tie", "proof, tied to the code", only_computes=True),
     ],
 ]
 
@@ -113,6 +115,7 @@ class Runner:
         self.results: list[Result] = []
         self.began = time.monotonic()
         self._last = last
+        self._passed = Passed(ROOT / ".cache" / "passed")
         self._running: dict[subprocess.Popen[bytes], Suite] = {}
         self._is_ending = False
         self._lock = threading.RLock()  # reentrant, for signal handlers that call `end`
@@ -128,7 +131,22 @@ class Runner:
 
     def _run_lane(self, lane: Lane, limit: float | None) -> None:
         for suite in lane:
-            self.run(suite, limit)
+            if suite.only_computes:
+                self._run_once(suite, limit)
+            else:
+                self.run(suite, limit)
+
+    def _run_once(self, suite: Suite, limit: float | None) -> None:
+        """Run a suite, unless it has passed with the same sources."""
+        sources = fingerprint()
+        if self._passed.has(suite.target, sources):
+            counts = "passed before, with the same sources"
+            result = Result(suite, 0.0, passed=True, counts=counts)
+            with self._lock:
+                self.results.append(result)
+            print(f"{suite.name}: {counts}", flush=True)
+        elif self.run(suite, limit) and fingerprint() == sources:
+            self._passed.add(suite.target, sources)
 
     def run(self, suite: Suite, limit: float | None = None, *, is_shown: bool = False) -> bool:
         """Run one suite. Shows its output while it runs if `is_shown`, otherwise if it fails."""
@@ -147,7 +165,7 @@ class Runner:
         return result.passed
 
     def _start(self, suite: Suite, output: BinaryIO | None) -> subprocess.Popen[bytes] | None:
-        niceness = ["sh", "-c", YIELD, "sh"] if suite.is_background else []
+        niceness = ["sh", "-c", YIELD, "sh"] if suite.only_computes else []
         make = os.environ.get("MAKE", "make")
         # Omits MAKEFLAGS, so that the suite does not use the job server of the calling `make`.
         own = {
