@@ -28,7 +28,7 @@ Exit status:
   125     any other failure
   126     run: the command cannot be run
   127     run: the command does not exist
-  128+n   run, acquire, watch, list --watch, bench: ended by signal n
+  128+n   run, acquire, watch, list --watch, bench, serve: ended by signal n
 In all other cases, run exits with the status of its command.";
 
 const RUN_AFTER_HELP: &str = "\

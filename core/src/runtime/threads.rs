@@ -94,5 +94,6 @@ mod tests {
         work.running = (0..MAX_THREADS).map(|_| hanging()).collect();
         let result = work.run("quorlock-test", || 7).expect("no thread is needed");
         assert!(result.now_or_never().is_none() && !work.has_ended());
+        assert_eq!(work.running.len(), MAX_THREADS);
     }
 }
