@@ -12,7 +12,7 @@ use crate::inbox::{Cancel, Inbox, Letter, Shared};
 use crate::logging;
 use crate::mutex;
 use crate::waiting::{self, hub, wait};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use quorlock::Error;
@@ -260,7 +260,10 @@ struct Loss {
 
 impl Letter for Loss {
     fn open(&self, py: Python<'_>) -> Option<PyResult<(Py<PyAny>, Py<PyAny>)>> {
-        let loss = error(py, &self.loss).into_value(py).into_any();
-        Some(Ok((self.function.clone_ref(py), loss)))
+        let loss = error(py, &self.loss);
+        if !loss.is_instance_of::<PyException>(py) {
+            return Some(Err(loss));
+        }
+        Some(Ok((self.function.clone_ref(py), loss.into_value(py).into_any())))
     }
 }

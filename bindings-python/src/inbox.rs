@@ -121,7 +121,8 @@ impl Inbox {
         None
     }
 
-    /// Removes and returns all results. The next result wakes up the loop again.
+    /// Removes and returns all results. The next result wakes up the loop again. Raises what a signal handler raises
+    /// meanwhile; all results then stay, and the loop is woken up again.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let _entered = exit::enter(py);
         #[cfg(unix)]
@@ -133,7 +134,12 @@ impl Inbox {
         self.shared.is_notified.store(false, Ordering::SeqCst);
         let letters = std::mem::take(&mut self.shared.state().letters);
         let opened = letters.iter().filter_map(|letter| letter.open(py));
-        opened.map(|opened| opened?.into_pyobject(py)).collect()
+        let results: PyResult<Vec<_>> = opened.map(|opened| opened?.into_pyobject(py)).collect();
+        if results.is_err() {
+            self.shared.state().letters.splice(..0, letters);
+            self.shared.notify();
+        }
+        results
     }
 }
 
@@ -194,7 +200,14 @@ impl Shared {
                 None
             }
         };
-        if refused.is_some() || self.is_notified.swap(true, Ordering::SeqCst) {
+        if refused.is_none() {
+            self.notify();
+        }
+    }
+
+    /// Wakes up the event loop, unless it was woken up and has not taken the results since.
+    fn notify(self: &Arc<Self>) {
+        if self.is_notified.swap(true, Ordering::SeqCst) {
             return;
         }
         match &self.wake_up {

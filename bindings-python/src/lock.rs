@@ -254,30 +254,85 @@ impl Acquirable {
         mutex::lock(&self.open)
     }
 
-    /// Removes the block that is being left: the innermost one of the call at this depth. A block that was entered in
-    /// another call, such as with an `ExitStack`, is the innermost one of this thread or task.
+    /// Removes the block that the call at this depth leaves. Fails if it is not clear which one that is.
     fn leave(&self, py: Python<'_>, depth: u32) -> PyResult<Block> {
         let frame = FRAME.get(py)?.call1((depth,))?;
-        let entered = entered(py)?;
-        let block = {
-            let mut open = self.open();
-            let of_call = open.iter().rposition(|block| block.frame.is(&frame));
-            let own = |scope: &Bound<'_, PyAny>| open.iter().position(|b| b.scope.is(scope));
-            // If only one block is open, it is the one that is being left, also in another context.
-            match of_call.or_else(|| entered.iter().rev().find_map(own)) {
-                Some(index) => open.remove(index),
-                None if open.len() == 1 => open.remove(0),
-                None => {
-                    return Err(PyRuntimeError::new_err(
-                        "this block was entered in another thread or task, and the lock is \
-                         shared: make a lock for each block",
-                    ));
-                }
-            }
+        let block = match self.remove(|block| block.frame.is(&frame)) {
+            None => match self.left_by(&frame)? {
+                Some(scope) => self.remove(|block| block.scope.is(&scope)),
+                None => None,
+            },
+            entered_by_this_call => entered_by_this_call,
         };
+        let block = block.ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "it is not clear which block of this lock is left here: leave a block where it was \
+                 entered, or enter the lease itself, such as with enter_context(lock.acquire())",
+            )
+        })?;
         scope::leave(block.scope.bind(py))?;
         Ok(block)
     }
+
+    /// Removes the innermost of the open blocks that fulfil a condition.
+    fn remove(&self, is_left: impl Fn(&Block) -> bool) -> Option<Block> {
+        let mut open = self.open();
+        open.iter().rposition(is_left).map(|index| open.remove(index))
+    }
+
+    /// Returns the scope of the block that a call leaves which has entered none itself: the innermost one that a call
+    /// with the same first argument has entered, such as `ExitStack.enter_context`. Other calls leave the innermost
+    /// block of this thread or task, if calls with one first argument, or none, have entered all of these.
+    fn left_by<'py>(&self, frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = frame.py();
+        let open: Vec<_> = self
+            .open()
+            .iter()
+            .rev()
+            .map(|block| (block.scope.clone_ref(py), block.frame.clone_ref(py)))
+            .collect();
+        let entered = entered(py)?;
+        let can_look_at_all = is_gil_enabled(py)?;
+        let leaving = first_argument(frame)?;
+        let mut own = Vec::new();
+        for (scope, frame) in open {
+            let is_own = entered.iter().any(|entered| entered.is(&scope));
+            if !is_own && !can_look_at_all {
+                continue;
+            }
+            let argument = first_argument(frame.bind(py))?;
+            let is_same = |(one, other): (&Bound<'_, PyAny>, &Bound<'_, PyAny>)| one.is(other);
+            if leaving.as_ref().zip(argument.as_ref()).is_some_and(is_same) {
+                return Ok(Some(scope.into_bound(py)));
+            }
+            if is_own {
+                own.push((scope, argument));
+            }
+        }
+        let address = |argument: &Option<Bound<'_, PyAny>>| argument.as_ref().map(Bound::as_ptr);
+        let is_clear = own.windows(2).all(|pair| address(&pair[0].1) == address(&pair[1].1));
+        Ok(own.into_iter().next().filter(|_| is_clear).map(|(scope, _)| scope.into_bound(py)))
+    }
+}
+
+/// Whether only one thread runs Python code at a time. If not, the variables of a call that another thread may be
+/// running must not be read.
+fn is_gil_enabled(py: Python<'_>) -> PyResult<bool> {
+    match py.import("sys")?.getattr_opt("_is_gil_enabled")? {
+        Some(is_enabled) => is_enabled.call0()?.extract(),
+        None => Ok(true),
+    }
+}
+
+/// Returns the first argument of a call, such as `self`; `None` if it has none.
+fn first_argument<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let code = frame.getattr("f_code")?;
+    if code.getattr("co_argcount")?.extract::<u32>()? == 0 {
+        return Ok(None);
+    }
+    let name = code.getattr("co_varnames")?.get_item(0)?;
+    let argument = frame.getattr("f_locals")?.call_method1("get", (name,))?;
+    Ok((!argument.is_none()).then_some(argument))
 }
 
 /// The native part of `quorlock.Lock`.

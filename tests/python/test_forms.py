@@ -324,6 +324,18 @@ def test_a_decorator_whose_resource_comes_from_the_call_is_checked_at_once(
         client.lock(str, ttl=0)
     with pytest.raises(quorlock.ConfigError, match="resource"):
         client.lock("r", str)  # type: ignore[call-overload]
+    with pytest.raises(quorlock.ConfigError, match="mode"):
+        client.lock(str, mode={"config": "none"})  # type: ignore[dict-item]
+
+
+def test_a_decorator_whose_resources_come_from_the_call_has_a_mode_for_some(
+    client: quorlock.Client,
+) -> None:
+    @client.lock(lambda order: ("config", f"orders:{order}"), mode={"config": "shared"})
+    def ship(order: int) -> dict[str, str]:
+        return dict(quorlock.current_lease().modes)
+
+    assert ship(42) == {"config": "shared", "orders:42": "exclusive"}
 
 
 # What objects know of themselves

@@ -337,6 +337,39 @@ def test_an_interrupt_replaces_the_error_that_is_being_created(
             call()
 
 
+def test_an_interrupt_while_losses_are_delivered_loses_no_loss(
+    client: quorlock.Client, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = quorlock.QuorlockError.__init__
+    losses: list[quorlock.LeaseLostError] = []
+    done = asyncio.Event()
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.setattr(quorlock.QuorlockError, "__init__", create)
+        raise KeyboardInterrupt
+
+    def on_lost(loss: quorlock.LeaseLostError) -> None:
+        losses.append(loss)
+        done.set()
+
+    async def main() -> None:
+        lease = await client.lock("r").acquire_async()
+        lease.on_lost(on_lost)
+        monkeypatch.setattr(quorlock.QuorlockError, "__init__", interrupted)
+        steal(servers, "r")
+        await done.wait()
+
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(waiting)
+    assert losses == []
+    loop.run_until_complete(asyncio.wait_for(done.wait(), TIMEOUT))
+    loop.run_until_complete(waiting)
+    loop.close()
+    assert isinstance(losses[0], quorlock.LeaseLostError)
+
+
 def test_leases_in_blocks_and_ended_leases_are_collected_without_a_warning(
     servers: Servers,
 ) -> None:

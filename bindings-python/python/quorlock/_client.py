@@ -1,6 +1,6 @@
 """The public class `Client`. The native client does the work."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -136,14 +136,14 @@ class Client:
     @overload
     def lock(
         self,
-        resource_of_call: Callable[..., str | Sequence[str]],
+        resource_of_call: Callable[..., str | tuple[str, ...] | list[str]],
         /,
         **options: Unpack[LockOptions],
     ) -> LockDecorator: ...
 
     def lock(
         self,
-        *resources: str | Callable[..., str | Sequence[str]],
+        *resources: str | Callable[..., str | tuple[str, ...] | list[str]],
         **options: Unpack[LockOptions],
     ) -> Lock | LockDecorator:
         """Returns the lock on 1 to 64 resources, to be used with `with`, `async with`, `acquire` or
@@ -190,9 +190,12 @@ class Client:
 
         if len(resources) == 1 and callable(resources[0]):
             several = (tuple, list)
+            mode = options.get("mode")
             return LockDecorator(
                 resources[0],
                 lambda named: lock(tuple(named) if isinstance(named, several) else (named,)),
+                # A dict of modes names resources that a call locks.
+                tuple(mode) if isinstance(mode, dict) and mode else "resource",
             )
         return lock(resources)
 
@@ -242,7 +245,11 @@ class Client:
         def semaphore(named: object) -> Semaphore:
             return Semaphore(self._native, cast("str", named), limit, others)
 
-        return LockDecorator(resource, semaphore) if callable(resource) else semaphore(resource)
+        return (
+            LockDecorator(resource, semaphore, "resource")
+            if callable(resource)
+            else semaphore(resource)
+        )
 
     def adopt(self, text: str, **options: Unpack[AcquireOptions]) -> Lease:
         """Adopts a lease that its holder has detached: see `Lease.detach`, whose result is `text`.
@@ -397,7 +404,9 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         closing = self._native.close()
-        await library().finish(closing)
+        if not isinstance(error, GeneratorExit):
+            # A coroutine that is being closed must not await. The close goes on in the background.
+            await library().finish(closing)
 
     def __repr__(self) -> str:
         state = "closed client" if self.closed else "client"

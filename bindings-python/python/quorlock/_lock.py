@@ -169,10 +169,12 @@ class LockDecorator:
 
     __slots__ = ("_made",)
 
-    def __init__(self, name: Callable[..., object], make: Callable[[object], Acquirable]) -> None:
-        """`name` returns the resource of a call; `make` returns the lock or semaphore for it."""
-        # Checks the options now. The name stands for those that are known with each call.
-        make("resource")
+    def __init__(
+        self, name: Callable[..., object], make: Callable[[object], Acquirable], example: object
+    ) -> None:
+        """`name` returns the resource of a call; `make` returns the lock or semaphore for it.
+        `example` is a resource with which the options are checked now."""
+        make(example)
         self._made = lambda *args, **kwargs: make(name(*args, **kwargs))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:

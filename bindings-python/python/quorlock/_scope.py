@@ -42,7 +42,14 @@ class Scope:
         running = library()
         inbox = running.inbox()
         self._body = running.body()
-        self.lease._native.on_lost(inbox, self._cancel)
+        reference = ref(self)
+
+        def cancel(loss: BaseException) -> None:
+            # A strong reference would keep the lease of a block that nobody can leave any more.
+            if (scope := reference()) is not None:
+                scope._cancel(loss)
+
+        self.lease._native.on_lost(inbox, cancel)
 
     async def leave(self, error: BaseException | None) -> None:
         """Releases the lease at the end of an async block. Raises LeaseLostError if it was lost,
