@@ -20,8 +20,7 @@ let listening = 0
 
 /** Calls `acquire` within the tracing channel of acquires. */
 function traceAcquire(acquire, client, resources) {
-  const isObserved = acquiring.start.hasSubscribers || acquiring.asyncEnd.hasSubscribers
-  return isObserved ? acquiring.tracePromise(acquire, { client, resources }) : acquire()
+  return acquiring.hasSubscribers ? acquiring.tracePromise(acquire, { client, resources }) : acquire()
 }
 
 /**

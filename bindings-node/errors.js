@@ -3,8 +3,9 @@
 'use strict'
 
 class QuorlockError extends Error {
-  constructor(message = '', { resources = [], nodes = [] } = {}) {
-    super(message)
+  constructor(message = '', details = {}) {
+    super(message, details)
+    const { resources = [], nodes = [] } = details
     // Loggers and JSON.stringify show only own, enumerable properties.
     Object.defineProperty(this, 'message', { enumerable: true })
     Object.assign(this, { name: this.name, code: this.code, resources, nodes })
@@ -75,7 +76,8 @@ function callSite(above = callSite) {
  * stack of `site` if it is given.
  */
 function unwrap(result, site) {
-  if (result?.code === undefined) return result
+  const isFailure = typeof result === 'object' && result !== null && Object.hasOwn(result, 'code')
+  if (!isFailure) return result
   const error = errorOf(result)
   // `stack` is not a string if the program has set Error.prepareStackTrace.
   if (typeof site?.stack === 'string') {

@@ -12,7 +12,7 @@ const { listen, traceAcquire } = require('./channels.js')
 const { refuseCloning } = require('./cloning.js')
 const { ClosedError, ConfigError, LeaseLostError, LockTimeoutError, QuorlockError, QuorumError, callSite, unwrap } = require('./errors.js')
 const { leaders, underLease } = require('./leading.js')
-const { Lease, blockWith, sharedBlock } = require('./lease.js')
+const { Lease, blocksOf, sharedBlock } = require('./lease.js')
 const { begin, mailbox, resultOf, runWork, valueOf } = require('./operations.js')
 const { checkNoWait, checkResult, checkWork, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf } = require('./options.js')
 const { LeasePromise } = require('./promises.js')
@@ -201,12 +201,14 @@ class Client {
   async elect(resource, options, lead) {
     const site = callSite()
     if (lead === undefined && typeof options === 'function') [options, lead] = [undefined, options]
-    const signal = signalOf(optionsOf(options).signal)
+    // A copy, because the program may change its object before the next campaign.
+    const { signal: given, ...rest } = optionsOf(options)
+    const signal = signalOf(given)
     checkWork(lead, 'elect', 'as the leader')
     const name = nameOf(resource)
     listen()
     for (;;) {
-      const lease = new Lease(unwrap(await begin(options, (rest) => this.#native.elect(name, rest)), site))
+      const lease = new Lease(unwrap(await begin({ ...rest, signal }, (own) => this.#native.elect(name, own)), site))
       const led = await underLease(lease, signal, lead)
       if (led) return led.result
     }
@@ -256,8 +258,8 @@ class Client {
   async #traced(method, resources, options, site) {
     if (method === 'tryAcquire') checkNoWait(optionsOf(options))
     const names = namesOf(resources)
-    const block = method === 'acquire' ? blockWith(this, names) : undefined
-    return traced(this, names, options, (rest) => this.#native[method](names, rest, block), site)
+    const blocks = method === 'acquire' ? blocksOf(this) : undefined
+    return traced(this, names, options, (rest) => this.#native[method](names, rest, blocks), site)
   }
 }
 

@@ -5,7 +5,7 @@
 const { LeaseLostError, unwrap } = require('./errors.js')
 const { ENDED, finish, resultOf, resultUnlessAborted, runWork } = require('./operations.js')
 const { checkResult } = require('./options.js')
-const { LossSignal, onAbort } = require('./signals.js')
+const { LossSignal, onAbort, reasonOf } = require('./signals.js')
 
 /**
  * Calls `lead` with the lease of a leader, and releases the lease. Resolves to an object with the result, or to undefined
@@ -32,7 +32,7 @@ async function underLease(lease, signal, lead) {
 
 /** Returns a signal that aborts when a lease is lost or the signal of the options aborts, until `stop` is called. */
 function leadingSignal(lost, given) {
-  const either = new LossSignal(() => (lost.aborted ? lost.reason : given.aborted ? given.reason : undefined))
+  const either = new LossSignal(() => (lost.aborted ? lost.reason : given.aborted ? reasonOf(given) : undefined))
   const stops = [lost, given].map((signal) => onAbort(signal, () => either.abort()))
   return { signal: either.signal, stop: () => stops.forEach((stop) => stop()) }
 }
@@ -42,9 +42,9 @@ function leaders(watch, signal) {
   let pending
   async function* found() {
     for (let fence = 0; ; ) {
-      if (signal?.aborted) throw signal.reason
-      pending = watch.after(fence)
-      const result = await (signal ? resultUnlessAborted(pending, signal) : resultOf(pending))
+      if (signal?.aborted) throw reasonOf(signal)
+      const start = () => (pending = watch.after(fence))
+      const result = await (signal ? resultUnlessAborted(start, signal) : resultOf(start()))
       if (result === ENDED) return
       const [holder, text] = unwrap(result)
       fence = Number(text)

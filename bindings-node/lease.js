@@ -48,11 +48,8 @@ function sharedBlock(client, lease) {
   return block
 }
 
-/** Returns the number of the innermost block that the caller is in and that has a valid lease of any of these resources. */
-function blockWith(client, names) {
-  const holds = (block) => block.client === client && block.lease.valid && block.lease.resources.some((own) => names.includes(own))
-  return openBlocks().find(holds)?.number
-}
+/** Returns the numbers of the blocks that the caller is in and that have a shared lease of this client. */
+const blocksOf = (client) => openBlocks().flatMap((block) => (block.client === client ? [block.number] : []))
 
 /** Set by the class, because only it has access to the native lease. */
 let enterBlock
@@ -214,4 +211,4 @@ class Lease {
   }
 }
 
-module.exports = { Lease, blockWith, sharedBlock }
+module.exports = { Lease, blocksOf, sharedBlock }

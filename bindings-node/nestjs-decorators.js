@@ -27,7 +27,7 @@ const requests = new AsyncLocalStorage()
 function Locked(resources, options) {
   // A wrong argument is refused when the class is defined.
   if (typeof resources !== 'function') namesOf(resources)
-  optionsOf(options)
+  const given = optionsOf(options)
   const resourcesOf = typeof resources === 'function' ? resources : () => resources
 
   return (target, key, descriptor) => {
@@ -39,14 +39,14 @@ function Locked(resources, options) {
         request.handled = true // A call that the handler makes acquires the lock itself.
         return (request.running = work(request.lease))
       }
-      return clientOf(this, key).using(resourcesOf(...args), options, work)
+      return clientOf(this, key).using(resourcesOf(...args), given, work)
     }
     lockedMethods.add(locked)
     copyProperties(original, locked)
     decorationsOf(target).locked.add(key)
     descriptor.value = locked
     // NestJS calls interceptors only for handlers of its routers, and there before the pipes.
-    common.UseInterceptors(interceptorOf(locked, resourcesOf, options))(target, key, descriptor)
+    common.UseInterceptors(interceptorOf(locked, resourcesOf, given))(target, key, descriptor)
     return descriptor
   }
 }
@@ -65,7 +65,10 @@ function interceptorOf(handler, resourcesOf, options) {
       if (context.getType() !== 'http') return next.handle()
       const given = context.switchToHttp().getRequest()
       const gone = new AbortController()
-      rawResponse(context).once('close', () => gone.abort(new common.HttpException('the client has hung up', 499)))
+      const hangUp = () => gone.abort(new common.HttpException('the client has hung up', 499))
+      const response = rawResponse(context)
+      if (response.closed) hangUp()
+      else response.once('close', hangUp)
       return observe((follow) =>
         this.#client.using(resourcesOf(given), { ...options, signal: gone.signal }, async (lease) => {
           const request = { handler, lease, handled: false }

@@ -8,7 +8,7 @@ const { setImmediate, setInterval } = require('node:timers')
 const { callSite, unwrap } = require('./errors.js')
 const { runHolding } = require('./holding.js')
 const { optionsOf, signalOf } = require('./options.js')
-const { onAbort } = require('./signals.js')
+const { onAbort, reasonOf } = require('./signals.js')
 
 /** The callbacks for the results of operations in progress, by the number of the operation. */
 const underWay = new Map()
@@ -72,17 +72,25 @@ async function valueOf(number, site = callSite(valueOf)) {
 }
 
 /**
- * Resolves with the result of an operation. If the signal aborts first, cancels the operation and
- * rejects with the signal's reason.
+ * Starts an operation, and resolves with its result. If the signal aborts first, cancels the operation and rejects with the
+ * signal's reason.
  */
-function resultUnlessAborted(number, signal) {
+function resultUnlessAborted(start, signal) {
   return new Promise((resolve, reject) => {
+    let number
     const abort = () => {
       mailbox.cancel(number)
       take(number)
-      reject(signal.reason)
+      reject(reasonOf(signal))
     }
+    // Before the start: a signal of another library may throw.
     const stop = onAbort(signal, abort)
+    try {
+      number = start()
+    } catch (error) {
+      stop()
+      throw error
+    }
     expect(number, (result) => {
       stop()
       resolve(result)
@@ -105,9 +113,8 @@ function begin(options, start) {
   if (options === undefined) return resultOf(start())
   const { signal: given, ...rest } = optionsOf(options)
   const signal = signalOf(given)
-  if (signal?.aborted) throw signal.reason
-  const number = start(rest)
-  return signal ? resultUnlessAborted(number, signal) : resultOf(number)
+  if (signal?.aborted) throw reasonOf(signal)
+  return signal ? resultUnlessAborted(() => start(rest), signal) : resultOf(start(rest))
 }
 
 module.exports = { ENDED, begin, finish, mailbox, resultOf, resultUnlessAborted, runWork, valueOf }

@@ -49,12 +49,16 @@ function advice(given, first) {
   return ''
 }
 
+/** Returns a copy of options. It has no prototype, because the properties of `Object.prototype` are no options. */
+const copied = (given) => ({ __proto__: null, ...given })
+
 /** Returns the options, or an empty object if they are undefined. The core checks their names and values. */
 function optionsOf(given, first = 'ttl', example = 10_000) {
-  if (given === undefined) return {}
+  if (given === undefined) return copied()
   if (isPlain(given)) {
-    warnAboutUnit(given.ttl)
-    return given
+    const options = copied(given)
+    warnAboutUnit(options.ttl)
+    return options
   }
   throw new ConfigError(`options must be a plain object, such as { ${first}: ${example} }, not ${shown(given)}${advice(given, first)}`)
 }
@@ -64,10 +68,11 @@ function optionsOf(given, first = 'ttl', example = 10_000) {
  * `names`.
  */
 function optionsNamed(names, given) {
-  if (given === undefined) return {}
+  if (given === undefined) return copied()
   if (!isPlain(given)) throw new ConfigError(`options must be a plain object, not ${shown(given)}`)
-  const unknown = Object.keys(given).find((name) => !names.includes(name))
-  if (unknown === undefined) return given
+  const options = copied(given)
+  const unknown = Object.keys(options).find((name) => !names.includes(name))
+  if (unknown === undefined) return options
   throw new ConfigError(`${unknown} is not an option here; it can be ${names.join(', ')}`)
 }
 
@@ -82,7 +87,8 @@ function clientOf(given) {
  * class of their own.
  */
 function isSignal(given) {
-  return typeof given?.aborted === 'boolean' && typeof given.addEventListener === 'function'
+  const isFunction = (name) => typeof given[name] === 'function'
+  return typeof given?.aborted === 'boolean' && isFunction('addEventListener') && isFunction('removeEventListener')
 }
 
 /** Returns the signal, or undefined or null if none is given. Throws ConfigError for anything else. */
@@ -105,15 +111,24 @@ function checkWork(given, method = 'using', when = 'under the lock') {
 }
 
 /**
- * Rejects a generator or an RxJS observable as the result of `using` or `elect`. Its code would run later, after the lock is
- * released.
+ * Whether the value is a generator, or another iterator that may run code of the program when it is iterated, such as a
+ * generator that a compiler has made for an older version of JavaScript. The iterators of arrays and maps run no such code.
+ */
+function isLazy(given) {
+  if (typeof given?.next !== 'function') return false
+  if (/ Iterator$/.test(given[Symbol.toStringTag])) return false
+  return typeof given[Symbol.iterator] === 'function' || typeof given[Symbol.asyncIterator] === 'function'
+}
+
+/**
+ * Rejects a generator, another iterator or an RxJS observable as the result of `using` or `elect`. Its code would run later,
+ * after the lock is released.
  */
 function checkResult(result, method = 'using') {
-  const kind = result?.[Symbol.toStringTag]
   const refuse = (lazy, advice) => {
     throw new ConfigError(`the function given to \`${method}\` returned ${lazy}, which would run after the lock is released; ${advice} in the function`)
   }
-  if (kind === 'Generator' || kind === 'AsyncGenerator') refuse('a generator', 'iterate it')
+  if (isLazy(result)) refuse('a generator', 'iterate it')
   if (typeof result?.lift === 'function' && typeof result.subscribe === 'function') refuse('an observable', 'await lastValueFrom(…)')
 }
 

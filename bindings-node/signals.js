@@ -32,6 +32,11 @@ function listen(signal) {
   return entry
 }
 
+/** Returns the reason of a signal that has aborted. Signals of old libraries have none. */
+function reasonOf({ reason }) {
+  return reason === undefined ? new DOMException('This operation was aborted', 'AbortError') : reason
+}
+
 /**
  * A signal that reports the loss of a lease. `reason` returns the error of the loss once the lease is lost. `abort`
  * dispatches the event, and must be called in a separate turn of the event loop.
@@ -68,4 +73,4 @@ class LossSignal {
   }
 }
 
-module.exports = { LossSignal, onAbort }
+module.exports = { LossSignal, onAbort, reasonOf }

@@ -8,7 +8,7 @@ use crate::credentials;
 use crate::election::Watch;
 use crate::mailbox::Deliver;
 use crate::outcome::{self, Outcome, begin};
-use crate::scope::{NO_OWNER, owner};
+use crate::scope::{NO_OWNER, block};
 use crate::semaphore::Semaphore;
 use napi::Result;
 use napi::bindgen_prelude::{Either, Function, Object, Unknown};
@@ -65,17 +65,18 @@ pub struct Client {
 
 #[napi]
 impl Client {
-    /// Starts an acquire. `block` is the number of the block that the caller is in: see `Lease::enter_block`. The
+    /// Starts an acquire. `blocks` are the numbers of the blocks that the caller is in: see `Lease::enter_block`. The
     /// result is a lease.
     #[napi(catch_unwind)]
     pub fn acquire(
         &self,
         resources: Vec<String>,
         options: Option<Object<'_>>,
-        block: Option<f64>,
+        blocks: Vec<f64>,
     ) -> Result<f64> {
-        let lock = self.lock_of(resources, options)?;
-        begin(&self.mailbox, lock.acquire_as(block.map(owner)))
+        let blocks = blocks.into_iter().filter_map(block).collect();
+        let lock = self.lock_of(resources, options)?.within(blocks);
+        begin(&self.mailbox, lock.acquire_as(NO_OWNER))
     }
 
     /// Starts a single attempt to acquire. The result is a lease, or `null` if others hold the lock.

@@ -5,7 +5,7 @@
 
 use crate::convert::{Failure, given, settle, value};
 use crate::outcome::{Lease, begin};
-use crate::scope::owner;
+use crate::scope::block;
 use napi::bindgen_prelude::{Either, Function, Null, Unknown};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode::NonBlocking;
 use napi::{Result, Status};
@@ -121,8 +121,10 @@ impl Lease {
     /// Marks the lease as one that the block of this number releases at its end. If the lease is shared, an acquire in
     /// the block that would wait for it fails instead.
     #[napi(catch_unwind)]
-    pub fn enter_block(&self, block: f64) {
-        self.lease.enter_block(Some(owner(block)));
+    pub fn enter_block(&self, number: f64) {
+        if let Some(block) = block(number) {
+            self.lease.enter_block(block);
+        }
     }
 
     /// Starts to make the lease shared. The result is `undefined`.

@@ -2,11 +2,12 @@
 //! of the blocks.
 
 use quorlock::Owner;
+use std::num::NonZeroU64;
 
-/// All asynchronous functions run on one thread, so the caller cannot be identified, unless it is in a block.
+/// All asynchronous functions run on one thread, so the caller cannot be identified.
 pub(crate) const NO_OWNER: Option<Owner> = None;
 
-/// Returns the owner that stands for the block of this number.
-pub(crate) fn owner(block: f64) -> Owner {
-    Owner::Foreign(block as u64)
+/// Returns the block of this number, which counts from 1.
+pub(crate) fn block(number: f64) -> Option<NonZeroU64> {
+    NonZeroU64::new(number as u64)
 }

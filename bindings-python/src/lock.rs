@@ -22,7 +22,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use quorlock::{Dialect, Mode, Owner};
+use quorlock::{Dialect, Owner};
+use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard};
 
 /// The base class of [`Lock`] and [`Semaphore`].
@@ -52,6 +53,14 @@ impl Source {
                 Self::Semaphore(semaphore.options(Dialect::Python, options))
             }
         })
+    }
+
+    /// Sets the blocks that the caller is in. Those of a semaphore do not matter: all of its leases are exclusive.
+    fn within(self, blocks: Vec<NonZeroU64>) -> Self {
+        match self {
+            Self::Lock(lock) => Self::Lock(lock.within(blocks)),
+            semaphore @ Self::Semaphore(_) => semaphore,
+        }
     }
 
     fn resources(&self) -> Vec<&str> {
@@ -105,13 +114,14 @@ impl Acquirable {
     fn _acquire(&self, options: &Bound<'_, PyDict>) -> PyResult<Pending> {
         let py = options.py();
         let _entered = begin(py)?;
-        let owner = self.acquire_owner(py)?;
-        let acquiring = if options.is_empty() {
-            self.source.acquire(owner)
-        } else {
-            self.source.clone().with_options(options)?.acquire(owner)
-        };
-        Ok(Pending::of(acquiring))
+        let owner = owner(py)?;
+        let blocks = Self::blocks(py, owner)?;
+        if options.is_empty() && blocks.is_empty() {
+            return Ok(Pending::of(self.source.acquire(owner)));
+        }
+        let source = self.source.clone().within(blocks);
+        let source = if options.is_empty() { source } else { source.with_options(options)? };
+        Ok(Pending::of(source.acquire(owner)))
     }
 
     /// Starts a try. The result is a native lease, or `None`.
@@ -209,31 +219,18 @@ impl Acquirable {
         Self { source, observer: client.observer.clone(), open: Mutex::default() }
     }
 
-    /// Returns the owner of an acquire: the innermost block of this thread or task that shares any of the resources,
-    /// or else the thread or task itself. The core refuses to wait for a shared lease of the same block.
+    /// Returns the blocks that the `caller` is in. The core refuses to wait for a shared lease of one of them.
     ///
     /// A block counts only in the context in which it was entered. A thread of a pool may enter a block that another
     /// thread leaves, and do other work in between, in another context.
-    fn acquire_owner(&self, py: Python<'_>) -> PyResult<Owner> {
-        let caller = owner(py)?;
-        let blocks = entered(py)?;
-        if blocks.is_empty() || matches!(self.source, Source::Semaphore(_)) {
-            return Ok(caller);
-        }
-        let resources = self.source.resources();
-        for scope in blocks.iter().rev() {
-            let block = scope::lease(scope)?;
-            let lease = block.cast::<LeaseBlock>()?.get().lease();
-            let is_shared =
-                |(name, mode): (&str, Mode)| mode == Mode::Shared && resources.contains(&name);
-            if lease.is_valid()
-                && lease.modes().any(is_shared)
-                && scope::is_entered_by(scope, caller)?
-            {
-                return Ok(scope::owner_of(scope));
+    fn blocks(py: Python<'_>, caller: Owner) -> PyResult<Vec<NonZeroU64>> {
+        let mut blocks = Vec::new();
+        for scope in entered(py)? {
+            if scope::is_entered_by(&scope, caller)? {
+                blocks.extend(scope::block(&scope));
             }
         }
-        Ok(caller)
+        Ok(blocks)
     }
 
     /// Waits for an acquire that `start` starts, within the observer's context manager.

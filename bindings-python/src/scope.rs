@@ -6,6 +6,7 @@ use crate::imports::{ENTERED, OWNER, SCOPE};
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use quorlock::Owner;
+use std::num::NonZeroU64;
 
 /// Returns the scope of a block that holds this `quorlock.Lease`.
 pub(crate) fn of<'py>(py: Python<'py>, lease: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -17,9 +18,9 @@ pub(crate) fn lease<'py>(scope: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
     scope.getattr("lease")
 }
 
-/// Returns the identity of a block. No other block has it while this one is open, and no thread or task.
-pub(crate) fn owner_of(scope: &Bound<'_, PyAny>) -> Owner {
-    Owner::Foreign(scope.as_ptr() as u64)
+/// Returns the identity of a block. No other block has it while this one is open.
+pub(crate) fn block(scope: &Bound<'_, PyAny>) -> Option<NonZeroU64> {
+    NonZeroU64::new(scope.as_ptr() as u64)
 }
 
 /// Whether this task or thread entered the block.
@@ -51,7 +52,9 @@ pub(crate) fn enter(scope: &Bound<'_, PyAny>, lease: &quorlock::Lease) -> PyResu
     let mut open = entered(scope.py())?;
     open.push(scope.clone());
     set_entered(scope.py(), open)?;
-    lease.enter_block(Some(owner_of(scope)));
+    if let Some(block) = block(scope) {
+        lease.enter_block(block);
+    }
     Ok(())
 }
 

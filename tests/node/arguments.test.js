@@ -145,7 +145,7 @@ test('unknown options and invalid signals are refused', async () => {
   await assert.rejects(client.lock('r', { ttk: 500 }), { ...config, message: /ttk is not an option/ })
   await assert.rejects(client.using('r', { duration: 500 }, () => {}), { ...config, message: /duration/ })
   assert.throws(() => new Client(['memory://a'], { signal: AbortSignal.abort() }), config)
-  for (const signal of [5, 'abort', {}, new AbortController()]) {
+  for (const signal of [5, 'abort', {}, new AbortController(), { aborted: false, addEventListener() {} }]) {
     await assert.rejects(client.lock('r', { signal }), { ...config, message: /signal must be an AbortSignal/ })
   }
   assert(!(await client.locked('r')))
@@ -183,7 +183,22 @@ test('using refuses a generator, whose body would run without the lock', async (
   await assert.rejects(client.using('r', rows), config)
   await assert.rejects(client.using('r', async () => rows()), config)
   await assert.rejects(client.using('r', function* () {}), config)
+  // As compilers write it for older versions of JavaScript: without a tag.
+  const lowered = () => ({ next: rows, [Symbol.asyncIterator]: () => lowered })
+  await assert.rejects(client.using('r', lowered), config)
   assert(!ran)
+  assert.deepEqual([...(await client.using('r', () => [7].values()))], [7])
+  assert(!(await client.locked('r')))
+})
+
+test('properties of Object.prototype are no options', async (t) => {
+  const client = new Client(['memory://arguments-prototype'])
+  t.after(() => ['code', 'keep', 'ttl', 'mode', 'signal'].forEach((name) => delete Object.prototype[name]))
+  Object.assign(Object.prototype, { code: 'x', keep: 'x', ttl: 'x', mode: 'x', signal: 'x' })
+  const failing = client.using('r', () => {
+    throw new RangeError('mine')
+  })
+  await assert.rejects(failing, RangeError)
   assert(!(await client.locked('r')))
 })
 

@@ -110,6 +110,21 @@ test('a signal ends the candidacy, and tells the leader', async (t) => {
   await assert.rejects(client.watch('r', { signal: ending.signal }).next(), /enough/)
 })
 
+test('an election keeps the options that it was called with', async (t) => {
+  const { client } = await open(t, 3)
+  const ending = new AbortController()
+  const options = { signal: ending.signal }
+  const leading = client.elect('r', options, async (lease) => {
+    setImmediate(() => ending.abort(new RangeError('enough')))
+    assert(await client.forceRelease('r'))
+    await aborted(lease.signal)
+    await assert.rejects(lease.extend(), LeaseLostError)
+    await until(() => ending.signal.aborted)
+  })
+  options.signal = undefined
+  await assert.rejects(leading, /enough/)
+})
+
 test('an observer iterates over the leaders', async (t) => {
   const { servers, client } = await open(t, 3)
   const observer = new Client(servers.urls)

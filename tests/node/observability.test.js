@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { subscribe, tracingChannel, unsubscribe } from 'node:diagnostics_channel'
 import { test } from 'node:test'
 import { Worker } from 'node:worker_threads'
 import { SpanStatusCode } from '@opentelemetry/api'
@@ -92,6 +92,17 @@ test('a worker thread receives log records, and may be terminated at any time', 
     })
     await worker.terminate()
   }
+})
+
+test('a subscriber of the errors only gets those of acquires', async () => {
+  const client = new Client(['memory://observability-errors'], { wait: 0 })
+  const errors = []
+  const subscriber = { error: ({ error }) => errors.push(error) }
+  const channel = tracingChannel('quorlock:acquire')
+  channel.subscribe(subscriber)
+  await client.using('r', () => assert.rejects(client.lock('r'), LockTimeoutError))
+  channel.unsubscribe(subscriber)
+  assert.equal(errors.length, 1)
 })
 
 test('outcomes of acquires are counted', async (t) => {

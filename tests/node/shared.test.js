@@ -32,6 +32,8 @@ test('an acquire in a block rejects if it would wait for the shared lease of the
     await assert.rejects(client.using(['q', 'r'], { mode: { q: 'shared' } }, () => {}), ownBlock('r'))
     await assert.rejects(Promise.all([client.lock('r')]), ownBlock('r'))
     await client.using('s', shared, () => assert.rejects(client.lock('r'), ownBlock('r')))
+    // The innermost block does not stand in the way, the outer one does.
+    await client.using('s', shared, () => assert.rejects(client.lock(['s', 'r'], { mode: { s: 'shared' } }), ConfigError))
     await client.using('r', shared, () => {})
     await assert.rejects(client.lock('r'), ownBlock('r'))
     assert.equal(await client.tryLock('r'), null)

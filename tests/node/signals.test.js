@@ -152,3 +152,23 @@ test('many copies of the module cause no leak warning, and release all leases at
   assert.equal(await runModule(program, servers), '1\n')
   assert(await servers.isEmpty())
 })
+
+test('a signal of another library may throw or have no reason', async () => {
+  const client = new Client(['memory://signals-foreign'])
+  const foreign = (own) => ({ aborted: false, addEventListener() {}, removeEventListener() {}, ...own })
+  const throwing = foreign({
+    addEventListener() {
+      throw new RangeError('no listeners')
+    },
+  })
+  await assert.rejects(client.lock('r', { signal: throwing }), RangeError)
+  assert.equal(client.stats().attempts, 0)
+  await assert.rejects(client.lock('r', { signal: foreign({ aborted: true }) }), { name: 'AbortError' })
+  let abort
+  const signal = foreign({ addEventListener: (_, listener) => (abort = listener) })
+  await client.using('r', async () => {
+    const waiting = client.lock('r', { signal })
+    abort()
+    await assert.rejects(waiting, { name: 'AbortError' })
+  })
+})

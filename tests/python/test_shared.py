@@ -170,6 +170,9 @@ def test_block_that_a_thread_entered_in_another_block_is_found(client: quorlock.
         for resources in (["r"], ["t"], ["q", "r"]):
             with pytest.raises(quorlock.ConfigError, match="use try_upgrade"):
                 client.lock(*resources, wait=None).acquire()
+        # The innermost block does not stand in the way, an outer one does.
+        with pytest.raises(quorlock.ConfigError, match="use try_upgrade"):
+            client.lock("r", "t", mode={"t": "shared"}, wait=None).acquire()
         with pytest.raises(quorlock.LockTimeoutError):
             client.lock("s").acquire()
     with client.lock("r") as lease:

@@ -18,6 +18,7 @@ use crate::lock::locked::locked;
 use crate::runtime::Pending;
 use crate::wire::keys::Keys;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -33,6 +34,8 @@ pub struct Lock {
     scope: Scope,
     /// The permits that an acquire takes instead of locking the resources. `None`: an acquire locks the resources.
     permits: Option<WantedPermits>,
+    /// The blocks that the caller of an acquire is in.
+    blocks: Vec<NonZeroU64>,
     mistake: Option<Error>,
 }
 
@@ -53,7 +56,15 @@ impl Lock {
         let checked =
             resources.check().and_then(|()| resources.check_keys(&options.key_prefix, has_cluster));
         let mistake = checked.err();
-        Self { setup, resources, options, scope: Scope::Lock, permits: None, mistake }
+        Self {
+            setup,
+            resources,
+            options,
+            scope: Scope::Lock,
+            permits: None,
+            blocks: Vec::new(),
+            mistake,
+        }
     }
 
     /// Returns a lock whose acquire fails with `mistake`.
@@ -181,6 +192,12 @@ impl Lock {
         self.acquire_as(Some(Owner::current())).delivered_by(Self::deliver)
     }
 
+    /// Returns this lock for acquires within these blocks: see [`Lease::enter_block`]. For language bindings.
+    #[doc(hidden)]
+    pub fn within(self, blocks: Vec<NonZeroU64>) -> Self {
+        Self { blocks, ..self }
+    }
+
     /// Like [`Lock::acquire`], on behalf of a thread or task of a language binding. Without an
     /// owner, the event `acquire.reentrant` is never emitted.
     pub fn acquire_as(&self, owner: Option<Owner>) -> Pending<Result<Lease>> {
@@ -249,8 +266,9 @@ impl Lock {
         let started = self.prepare().and_then(|keys| {
             let renewer = self.setup.renewer();
             let permits = self.wanted_permits();
-            let acquire =
+            let mut acquire =
                 Acquire::new(renewer, &self.resources, keys, options, owner, giver, permits);
+            acquire.blocks.clone_from(&self.blocks);
             renewer.driver.begin_for(|sender| acquire.run(caller(sender)))
         });
         Pending::started(started)

@@ -34,6 +34,7 @@ use quorlock_protocol::{
     Calls, Event, Loss, Moment, Next, NodeSet, Outcome, Term, Untransferable, Waiting,
 };
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -71,6 +72,8 @@ pub(crate) struct Acquire {
     node_timeout: Duration,
     trace: AcquireTrace,
     owner: Option<Owner>,
+    /// The blocks that the caller is in.
+    pub(crate) blocks: Vec<NonZeroU64>,
     /// The error that the acquire returns instead of waiting; `None` if the acquire may wait.
     mistake: Option<Error>,
     /// Cancels, when dropped, the pending warning that the caller waits for its own lease. `None` if no warning is
@@ -158,6 +161,7 @@ impl Acquire {
             driver: Arc::clone(driver),
             renewer: Arc::clone(renewer),
             owner,
+            blocks: Vec::new(),
             mistake: None,
             reentrant_warning: None,
             keys,

@@ -14,7 +14,6 @@ use crate::lock::claim::downgrade::downgrade;
 use crate::lock::claim::extend::extend;
 use crate::lock::claim::held::{Grant, HANDED_OVER, HeldLease, Watcher};
 use crate::lock::election::hand_over;
-use crate::lock::lease::owner::Owner;
 use crate::lock::renewer::Renewer;
 use crate::runtime::Pending;
 use crate::runtime::clock;
@@ -22,6 +21,7 @@ use crate::runtime::fork::Owned;
 use crate::runtime::panics;
 use quorlock_protocol::{NodeSet, Term};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -440,13 +440,13 @@ impl Lease {
         }))
     }
 
-    /// Records that `owner` releases the lease at the end of a block, and not before. `None` means the owner that
-    /// acquired the lease. If the lease is shared, an acquire by the same owner fails instead of waiting for this
-    /// lease, because the owner would wait for itself. For language bindings.
+    /// Records that the lease is released at the end of a block, such as a `with` statement, and not before. If the
+    /// lease is shared, an acquire [within](crate::Lock::within) this block fails instead of waiting for this lease,
+    /// because it would wait for itself. For language bindings.
     #[doc(hidden)]
-    pub fn enter_block(&self, owner: Option<Owner>) {
+    pub fn enter_block(&self, block: NonZeroU64) {
         if let Some(held) = self.held() {
-            held.enter_block(owner);
+            held.enter_block(block);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
 use quorlock::{Client, ErrorCode, Lease, Lock, State};
 use serde_json::json;
+use std::num::NonZeroU64;
 use std::thread;
 use std::time::Duration;
 
@@ -427,10 +428,17 @@ fn waiting_for_an_own_shared_lease_of_a_block_is_a_mistake() {
     let reader = acquire(client.lock("r").shared());
     let error = wait(client.lock("r").wait(Duration::from_millis(100)).acquire()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
-    reader.enter_block(None);
-    let error = wait(client.lock("r").acquire()).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::Config, "{error}");
-    assert!(error.message().contains("try_upgrade"), "{error}");
+    let [inner, outer] = [1, 2].map(|block| NonZeroU64::new(block).unwrap());
+    reader.enter_block(outer);
+    let other = acquire(client.lock("s").shared());
+    other.enter_block(inner);
+    let locks = [client.lock("r"), client.lock(["s", "r"]).shared_for(["s"])];
+    for lock in locks.map(|lock| lock.within(vec![inner, outer])) {
+        let error = wait(lock.acquire()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Config, "{error}");
+        assert!(error.message().contains("try_upgrade"), "{error}");
+    }
+    wait(other.release());
     // A writer in another thread may wait, because this thread can still release the shared lease.
     thread::scope(|scope| {
         let waiting = scope.spawn(|| acquire(client.lock("r")).is_valid());

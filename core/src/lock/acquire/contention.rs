@@ -79,10 +79,9 @@ impl Acquire {
         if !self.trace.begin_waiting(holder) || self.permits.is_some() {
             return;
         }
-        let Some(owner) = self.owner else { return };
         // One check is enough: while the owner waits here, it acquires no other lease.
-        let keys = &self.keys;
-        let own = self.renewer.find(keys, |held| held.blocks_own_acquire(owner, keys));
+        let (keys, blocks) = (&self.keys, &self.blocks);
+        let own = self.renewer.find(keys, |held| held.blocks_acquire_within(blocks, keys));
         if let Some(held) = own {
             self.mistake = Some(Error::config(format!(
                 "this is in a block that holds {} in shared mode, so the wait would only end with that block: use \
@@ -91,6 +90,7 @@ impl Acquire {
             )));
             return;
         }
+        let Some(owner) = self.owner else { return };
         let own = self.renewer.find(&self.keys, |held| held.grant.owner == Some(owner));
         let Some(held) = own else { return };
         let waiting = CancellationToken::new();

@@ -24,6 +24,7 @@ use crate::wire::keys::Keys;
 use crate::wire::request::{Request, Subject};
 use once_cell::race::OnceBox;
 use quorlock_protocol::{Ended, Event, Moment, NodeSet, Obstacle, Term, Upkeep};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -87,9 +88,8 @@ pub(crate) struct HeldLease {
 /// The mutable state of a lease, behind [`HeldLease::state`].
 pub(crate) struct LeaseState {
     pub(crate) claim: Claim,
-    /// The owner of the block at whose end the lease is released; `None` if there is no such block. Boxed, to save
-    /// memory in leases without a block.
-    block: Option<Box<Owner>>,
+    /// The block at whose end the lease is released; `None` if there is no such block.
+    block: Option<NonZeroU64>,
     /// The schedule of automatic extensions; `None` if the lease is not renewed.
     upkeep: Option<Upkeep>,
     /// When the current automatic extension was sent; `None` between two automatic extensions.
@@ -397,21 +397,20 @@ impl HeldLease {
         }
     }
 
-    /// Records that the lease is released at the end of a block of `owner`. `None` means the owner in the grant.
-    pub(crate) fn enter_block(&self, owner: Option<Owner>) {
-        if let Some(owner) = owner.or(self.grant.owner) {
-            // A lease belongs to one block only, so later calls change nothing.
-            self.state().block.get_or_insert_with(|| Box::new(owner));
-        }
+    /// Records that the lease is released at the end of a block.
+    pub(crate) fn enter_block(&self, block: NonZeroU64) {
+        // A lease belongs to one block only, so later calls change nothing.
+        self.state().block.get_or_insert(block);
     }
 
-    /// Whether an acquire of `keys` by `owner` would wait for this lease forever: the lease belongs to a code block of
-    /// `owner`, such as a `with` statement, at whose end it is released, and it shares one of the keys.
-    pub(crate) fn blocks_own_acquire(&self, owner: Owner, keys: &[Keys]) -> bool {
+    /// Whether an acquire of `keys` within these blocks would wait for this lease forever: the lease belongs to one of
+    /// them, at whose end it is released, and it shares one of the keys.
+    pub(crate) fn blocks_acquire_within(&self, blocks: &[NonZeroU64], keys: &[Keys]) -> bool {
         let state = self.state();
         let excludes = |own: &Keys| keys.iter().any(|wanted| own.excludes(wanted));
         let mut own = state.claim.subject().keys.iter();
-        state.block.as_deref() == Some(&owner) && own.any(|own| own.is_shared() && excludes(own))
+        state.block.is_some_and(|block| blocks.contains(&block))
+            && own.any(|own| own.is_shared() && excludes(own))
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
