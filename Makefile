@@ -76,7 +76,7 @@ demo:
 	@$(PYTHON) -c $(CHECK_PYTHON)
 	@LOCK=$(LOCK) $(PYTHON) demo/run.py
 
-# All suites, side by side; the targets below run one of them.
+# All suites; the targets below run one of them. Skips those that only compute if they have passed with the same sources.
 test:
 	@$(PYTHON) -c $(CHECK_PYTHON)
 	@$(PYTHON) tests/suites.py test

@@ -12,16 +12,16 @@ const { LossSignal, onAbort, reasonOf } = require('./signals.js')
  * if the lease was lost meanwhile, so that the candidate must campaign again.
  */
 async function underLease(lease, signal, lead) {
-  const leading = signal ? leadingSignal(lease.signal, signal) : { signal: lease.signal, stop() {} }
-  let result, failure
+  let leading, result, failure
   try {
+    leading = signal ? leadingSignal(lease.signal, signal) : { signal: lease.signal, stop() {} }
     leading.signal.throwIfAborted()
     result = await runWork(lease, () => lead(lease, leading.signal))
     checkResult(result, 'elect')
   } catch (error) {
     failure = { error }
   }
-  leading.stop()
+  leading?.stop()
   await lease.release()
   const loss = lease.signal.aborted ? lease.signal.reason : undefined
   // Functions that take a signal reject with its reason, or with an error that has the reason as its cause.

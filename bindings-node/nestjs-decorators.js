@@ -67,7 +67,8 @@ function interceptorOf(handler, resourcesOf, options) {
       const gone = new AbortController()
       const hangUp = () => gone.abort(new common.HttpException('the client has hung up', 499))
       const response = rawResponse(context)
-      if (response.closed) hangUp()
+      // A response of HTTP/2 has the property in its stream.
+      if (response.closed ?? response.stream?.closed) hangUp()
       else response.once('close', hangUp)
       return observe((follow) =>
         this.#client.using(resourcesOf(given), { ...options, signal: gone.signal }, async (lease) => {

@@ -79,9 +79,10 @@ function resultUnlessAborted(start, signal) {
   return new Promise((resolve, reject) => {
     let number
     const abort = () => {
+      reject(reasonOf(signal))
+      if (number === undefined) return
       mailbox.cancel(number)
       take(number)
-      reject(reasonOf(signal))
     }
     // Before the start: a signal of another library may throw.
     const stop = onAbort(signal, abort)
@@ -92,8 +93,8 @@ function resultUnlessAborted(start, signal) {
       throw error
     }
     expect(number, (result) => {
-      stop()
       resolve(result)
+      stop()
     })
   })
 }

@@ -116,7 +116,8 @@ function checkWork(given, method = 'using', when = 'under the lock') {
  */
 function isLazy(given) {
   if (typeof given?.next !== 'function') return false
-  if (/ Iterator$/.test(given[Symbol.toStringTag])) return false
+  const tag = given[Symbol.toStringTag]
+  if (typeof tag === 'string' && tag.endsWith(' Iterator')) return false
   return typeof given[Symbol.iterator] === 'function' || typeof given[Symbol.asyncIterator] === 'function'
 }
 
@@ -128,7 +129,7 @@ function checkResult(result, method = 'using') {
   const refuse = (lazy, advice) => {
     throw new ConfigError(`the function given to \`${method}\` returned ${lazy}, which would run after the lock is released; ${advice} in the function`)
   }
-  if (isLazy(result)) refuse('a generator', 'iterate it')
+  if (isLazy(result)) refuse('a generator or another iterator', 'iterate it')
   if (typeof result?.lift === 'function' && typeof result.subscribe === 'function') refuse('an observable', 'await lastValueFrom(…)')
 }
 

@@ -27,14 +27,19 @@ function listen(signal) {
     for (const callback of callbacks) callback()
   }
   const entry = { callbacks, listener }
-  entries.set(signal, entry)
   signal.addEventListener('abort', listener, { once: true })
+  entries.set(signal, entry)
   return entry
 }
 
-/** Returns the reason of a signal that has aborted. Signals of old libraries have none. */
-function reasonOf({ reason }) {
-  return reason === undefined ? new DOMException('This operation was aborted', 'AbortError') : reason
+/** The reasons of signals of old libraries, which have none of their own. */
+const reasons = new WeakMap()
+
+/** Returns the reason of a signal that has aborted, always the same. */
+function reasonOf(signal) {
+  if (signal.reason !== undefined) return signal.reason
+  if (!reasons.has(signal)) reasons.set(signal, new DOMException('This operation was aborted', 'AbortError'))
+  return reasons.get(signal)
 }
 
 /**

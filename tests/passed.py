@@ -35,10 +35,10 @@ class Passed:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def has(self, suite: str, fingerprint: str) -> bool:
+    def has(self, suite: str, sources: str) -> bool:
         file = self._directory / suite
-        return file.exists() and file.read_text() == fingerprint
+        return file.exists() and file.read_text() == sources
 
-    def add(self, suite: str, fingerprint: str) -> None:
+    def add(self, suite: str, sources: str) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        (self._directory / suite).write_text(fingerprint)
+        (self._directory / suite).write_text(sources)

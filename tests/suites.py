@@ -3,7 +3,9 @@ take, and at the end how long each suite and the slowest tests took.
 
     python tests/suites.py test|verify
 
-A suite is a target of the Makefile. Its output goes to build/test/, and is printed if it fails.
+A suite is a target of the Makefile. `make test` skips those that only compute, such as the model,
+if they have passed with the same sources. The output of a suite goes to build/test/, and is printed
+if the suite fails.
 A suite of `make test` that hangs is ended after 40 minutes.
 The exit status is 1 if any suite failed, after all of them have ended.
 """
@@ -59,8 +61,8 @@ Lane = Sequence[Suite]
 BUILD = Suite("build-tests", "build")
 
 # Tests in Rust, Node.js and Python wait for servers and timers. Each suite runs many of them at the
-# same time, so the suites run one after another. The model, the proof and the simulation only
-# compute, in the CPU time that these leave.
+# same time, so the suites run one after another. The model, the proof, the simulation and the
+# tie only compute, in the CPU time that these leave.
 TEST: Sequence[Lane] = [
     [
         Suite("test-rust", "Rust"),

@@ -136,7 +136,7 @@ impl Lease {
     /// Starts to upgrade the lease. The result is a lease, or `null` if others read a resource.
     #[napi(catch_unwind)]
     pub fn try_upgrade(&self) -> Result<f64> {
-        begin(&self.mailbox, self.lease.try_upgrade())
+        begin(&self.mailbox, self.lease.try_upgrade_as())
     }
 
     /// Starts to detach the lease, for an adopter within `within` ms; `undefined` for the default. The result is a

@@ -37,6 +37,7 @@ pub(crate) static ERRORS: Imported = Imported::new("quorlock._errors", "__dict__
 pub(crate) static FORWARD: Imported = Imported::new("quorlock._logging", "forward");
 /// Returns the call of a Python function: with 0 the one that calls this crate, with 1 its caller.
 pub(crate) static FRAME: Imported = Imported::new("sys", "_getframe");
+pub(crate) static GIL: Imported = Imported::new("quorlock._scope", "is_gil_enabled");
 pub(crate) static HUB: Imported = Imported::new("quorlock._hubs", "current");
 pub(crate) static LEASE: Imported = Imported::new("quorlock._lease", "Lease");
 pub(crate) static LEVELS: Imported = Imported::new("quorlock._logging", "levels");
@@ -59,6 +60,7 @@ pub(crate) fn import_all(py: Python<'_>) -> PyResult<()> {
         &ERRORS,
         &FORWARD,
         &FRAME,
+        &GIL,
         &HUB,
         &LEASE,
         &LEVELS,

@@ -173,7 +173,7 @@ impl Lease {
     /// Starts to upgrade the lease. The result is a native lease, or `None` if others read a resource.
     fn try_upgrade(&self, py: Python<'_>) -> Pending {
         let _entered = exit::enter(py);
-        Pending::of(self.0.try_upgrade())
+        Pending::of(self.0.try_upgrade_as())
     }
 
     /// Starts to detach the lease. The result is a [`Detached`].

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::completion::{Pending, begin};
 use crate::convert::{self, error, value, values};
 use crate::exit;
-use crate::imports::FRAME;
+use crate::imports::{FRAME, GIL};
 use crate::lease::{Lease, LeaseBlock, wrap};
 use crate::mutex;
 use crate::observer::Observer;
@@ -226,7 +226,7 @@ impl Acquirable {
     fn blocks(py: Python<'_>, caller: Owner) -> PyResult<Vec<NonZeroU64>> {
         let mut blocks = Vec::new();
         for scope in entered(py)? {
-            if scope::is_entered_by(&scope, caller)? {
+            if scope::entered_by(&scope)? == caller {
                 blocks.extend(scope::block(&scope));
             }
         }
@@ -261,12 +261,16 @@ impl Acquirable {
             },
             entered_by_this_call => entered_by_this_call,
         };
-        let block = block.ok_or_else(|| {
-            PyRuntimeError::new_err(
-                "it is not clear which block of this lock is left here: leave a block where it was \
-                 entered, or enter the lease itself, such as with enter_context(lock.acquire())",
-            )
-        })?;
+        let Some(block) = block else {
+            return Err(PyRuntimeError::new_err(match self.open().is_empty() {
+                true => "no block of this lock is open",
+                false => {
+                    "it is not clear which block of this lock is left here: leave a block where it \
+                     was entered, or enter the lease itself, such as with \
+                     enter_context(lock.acquire())"
+                }
+            }));
+        };
         scope::leave(block.scope.bind(py))?;
         Ok(block)
     }
@@ -277,59 +281,77 @@ impl Acquirable {
         open.iter().rposition(is_left).map(|index| open.remove(index))
     }
 
-    /// Returns the scope of the block that a call leaves which has entered none itself: the innermost one that a call
-    /// with the same first argument has entered, such as `ExitStack.enter_context`. Other calls leave the innermost
-    /// block of this thread or task, if calls with one first argument, or none, have entered all of these.
+    /// Returns the scope of the block to leave for a call that entered none:
+    ///
+    /// - the only open block, if this thread entered it in this context
+    /// - or else the innermost such block that a call with the same first argument entered: the `__exit__` of an
+    ///   `ExitStack` leaves what its `enter_context` has entered
+    /// - or else the innermost block of another thread or context that a call with the same first argument entered, if
+    ///   one thread or task entered all of these
+    /// - or else the innermost block of this thread and context, if calls with one first argument entered all of them.
+    ///
+    /// `None` if none of this applies.
     fn left_by<'py>(&self, frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = frame.py();
         let open: Vec<_> = self
             .open()
             .iter()
             .rev()
-            .map(|block| (block.scope.clone_ref(py), block.frame.clone_ref(py)))
+            .map(|Block { scope, frame, .. }| (scope.clone_ref(py), frame.clone_ref(py)))
             .collect();
         let entered = entered(py)?;
-        let can_look_at_all = is_gil_enabled(py)?;
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for (scope, entry) in open {
+            let (scope, entry) = (scope.into_bound(py), entry.into_bound(py));
+            let is_own = entered.iter().any(|own| own.is(&scope)) && scope::is_of_thread(&scope)?;
+            if is_own { own.push((scope, entry)) } else { others.push((scope, entry)) }
+        }
+        if let ([(only, _)], []) = (&*own, &*others) {
+            return Ok(Some(only.clone()));
+        }
         let leaving = first_argument(frame)?;
-        let mut own = Vec::new();
-        for (scope, frame) in open {
-            let is_own = entered.iter().any(|entered| entered.is(&scope));
-            if !is_own && !can_look_at_all {
-                continue;
+        let mut arguments = Vec::new();
+        for (_, entry) in &own {
+            arguments.push(first_argument(entry)?);
+        }
+        if leaving != 0
+            && let Some(index) = arguments.iter().position(|argument| *argument == leaving)
+        {
+            return Ok(Some(own.swap_remove(index).0));
+        }
+        if leaving != 0 && is_gil_enabled(py)? {
+            let mut same = Vec::new();
+            for (scope, entry) in others {
+                if first_argument(&entry)? == leaving {
+                    same.push((scope::entered_by(&scope)?, scope));
+                }
             }
-            let argument = first_argument(frame.bind(py))?;
-            let is_same = |(one, other): (&Bound<'_, PyAny>, &Bound<'_, PyAny>)| one.is(other);
-            if leaving.as_ref().zip(argument.as_ref()).is_some_and(is_same) {
-                return Ok(Some(scope.into_bound(py)));
-            }
-            if is_own {
-                own.push((scope, argument));
+            if same.windows(2).all(|pair| pair[0].0 == pair[1].0)
+                && let Some((_, scope)) = same.into_iter().next()
+            {
+                return Ok(Some(scope));
             }
         }
-        let address = |argument: &Option<Bound<'_, PyAny>>| argument.as_ref().map(Bound::as_ptr);
-        let is_clear = own.windows(2).all(|pair| address(&pair[0].1) == address(&pair[1].1));
-        Ok(own.into_iter().next().filter(|_| is_clear).map(|(scope, _)| scope.into_bound(py)))
+        let is_clear = arguments.windows(2).all(|pair| pair[0] == pair[1]);
+        Ok(own.into_iter().next().filter(|_| is_clear).map(|(scope, _)| scope))
     }
 }
 
 /// Whether only one thread runs Python code at a time. If not, the variables of a call that another thread may be
 /// running must not be read.
 fn is_gil_enabled(py: Python<'_>) -> PyResult<bool> {
-    match py.import("sys")?.getattr_opt("_is_gil_enabled")? {
-        Some(is_enabled) => is_enabled.call0()?.extract(),
-        None => Ok(true),
-    }
+    GIL.get(py)?.call0()?.extract()
 }
 
-/// Returns the first argument of a call, such as `self`; `None` if it has none.
-fn first_argument<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+/// Returns the address of the first argument of a call, such as `self`; 0 if it has none.
+fn first_argument(frame: &Bound<'_, PyAny>) -> PyResult<usize> {
     let code = frame.getattr("f_code")?;
     if code.getattr("co_argcount")?.extract::<u32>()? == 0 {
-        return Ok(None);
+        return Ok(0);
     }
     let name = code.getattr("co_varnames")?.get_item(0)?;
     let argument = frame.getattr("f_locals")?.call_method1("get", (name,))?;
-    Ok((!argument.is_none()).then_some(argument))
+    Ok(if argument.is_none() { 0 } else { argument.as_ptr() as usize })
 }
 
 /// The native part of `quorlock.Lock`.

@@ -23,9 +23,14 @@ pub(crate) fn block(scope: &Bound<'_, PyAny>) -> Option<NonZeroU64> {
     NonZeroU64::new(scope.as_ptr() as u64)
 }
 
-/// Whether this task or thread entered the block.
-pub(crate) fn is_entered_by(scope: &Bound<'_, PyAny>, owner: Owner) -> PyResult<bool> {
-    Ok(Owner::Foreign(scope.getattr("owner")?.extract()?) == owner)
+/// Returns the identity of the task or thread that entered the block.
+pub(crate) fn entered_by(scope: &Bound<'_, PyAny>) -> PyResult<Owner> {
+    Ok(Owner::Foreign(scope.getattr("owner")?.extract()?))
+}
+
+/// Whether this thread entered the block, in any task.
+pub(crate) fn is_of_thread(scope: &Bound<'_, PyAny>) -> PyResult<bool> {
+    scope.call_method0("is_of_thread")?.extract()
 }
 
 /// Returns the identity of the task or thread that acquires.
@@ -47,7 +52,7 @@ pub(crate) fn entered(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
     Ok(open)
 }
 
-/// Adds a block to the open ones of this thread or task, and makes it the owner of its lease.
+/// Adds a block to the open ones of this thread or task, and records it in its lease.
 pub(crate) fn enter(scope: &Bound<'_, PyAny>, lease: &quorlock::Lease) -> PyResult<()> {
     let mut open = entered(scope.py())?;
     open.push(scope.clone());

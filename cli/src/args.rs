@@ -297,7 +297,7 @@ pub(crate) struct Run {
     /// How long a lease of --detach can be adopted: 10ms to 24h [default: 30s]
     #[arg(long, value_name = "DURATION", requires = "detach", value_parser = duration::parse)]
     pub(crate) within: Option<OptionValue>,
-    /// The maximum time to hold the lock, which never cuts the first --ttl short [default: forever]
+    /// The maximum time to hold the lock, even if it is shorter than --ttl [default: forever]
     #[arg(long, value_name = "DURATION", env = "QUORLOCK_MAX_HOLD", value_parser = duration::parse)]
     pub(crate) max_hold: Option<OptionValue>,
     /// How long others still find the lock held after the command, so that no host whose clock is late runs it
@@ -564,6 +564,16 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Arguments, clap::Error> {
     if is_flag(&matches, "urls") && is_flag(&matches, "nodes_file") {
         return conflict("--node and --nodes-file cannot be used together");
     }
+    // Of those before and after the name of the subcommand, clap keeps only the latter.
+    let is_node = |given: &&OsString| {
+        given.to_str().is_some_and(|given| given == "--node" || given.starts_with("--node="))
+    };
+    let nodes = arguments.iter().take_while(|given| *given != "--").filter(is_node).count();
+    if nodes > matches.get_many::<String>("urls").map_or(0, Iterator::count) {
+        return conflict(
+            "--node is given before and after the name of the subcommand: give all nodes in one place",
+        );
+    }
     if let Some(release) = matches.subcommand_matches("release")
         && is_flag(release, "resource")
         && is_flag(release, "lease")
@@ -615,23 +625,25 @@ fn mistake(matches: &ArgMatches, arguments: &[OsString]) -> Option<&'static str>
     let text = |id| matches.try_get_one::<String>(id).ok().flatten();
     let resources =
         || matches.try_get_many::<String>("resources").ok().flatten().into_iter().flatten();
-    let given =
-        |part: &[OsString]| resources().any(|name| part.iter().any(|given| given == &**name));
     let has_text = || {
         resources().any(|name| has_lease_text(name))
             || text("prefix").is_some_and(|prefix| has_lease_text(prefix))
     };
     let has_several = resources().count() > 1;
-    // Whether there are resources both before and after one of these arguments.
-    let is_between = |markers: &[&str]| {
-        let at = arguments.iter().position(|given| markers.iter().any(|marker| given == marker));
-        at.is_some_and(|at| given(&arguments[..at]) && given(&arguments[at + 1..]))
+    let separator = arguments.iter().position(|given| given == "--");
+    let after_separator = separator.map(|at| arguments.len() - at - 1);
+    // Whether there are resources both before and after the argument at this position, by clap's count.
+    let is_between = |at: usize| {
+        let positions = || matches.indices_of("resources").into_iter().flatten();
+        positions().any(|position| position < at) && positions().any(|position| position > at)
     };
     match name {
-        "acquire" if is_between(&["--"]) => {
+        "acquire"
+            if after_separator.is_some_and(|after| (1..resources().count()).contains(&after)) =>
+        {
             Some("acquire runs no command: write `quorlock run RESOURCE -- COMMAND`")
         }
-        "run" if is_between(&["-c", "--command"]) => Some(
+        "run" if matches.index_of("script").is_some_and(is_between) => Some(
             "there are resources before and after -c: put the script in quotes, such as -c 'echo done'",
         ),
         "run" | "status" if matches.contains_id("limit") && has_several => {

@@ -36,6 +36,14 @@ pub(crate) fn client_with(
 /// read, or that contains no node, is an error: another source would hide the mistake.
 fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
     if !nodes.urls.is_empty() {
+        // Joined to the URLs before it, an empty value would vanish, and a host would belong to the URL before it.
+        let is_url = |url: &str| url.split(',').next().is_some_and(|url| url.contains("://"));
+        if let Some(number) = nodes.urls.iter().position(|url| !is_url(url)) {
+            return Err(Failure::Usage(format!(
+                "--node number {} is empty or no URL: it must begin with a scheme, such as redis://; is an environment variable not set?",
+                number + 1
+            )));
+        }
         return listed("--node", &nodes.urls.join(","));
     }
     if let Some(path) = &nodes.nodes_file {

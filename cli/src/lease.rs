@@ -97,6 +97,8 @@ pub(crate) async fn extend(
     } else {
         output.print(format_args!("{}\n", validity(&lease)))?;
     }
+    // This process may have been suspended before the result was printed.
+    lease.check()?;
     Ok(exit::OK)
 }
 

@@ -39,6 +39,8 @@ use std::ffi::OsString;
 /// Call it once, on the main thread of the process, and exit afterwards: it replaces the signal handlers of the
 /// process, and does not restore them. Blocks until the command ends. Errors are printed on stderr.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
+    #[cfg(unix)]
+    open_standard_streams();
     let arguments: Vec<_> = arguments.collect();
     let Arguments { nodes, output, command } = match args::parse(&arguments) {
         Ok(parsed) => parsed,
@@ -97,4 +99,17 @@ fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Fai
 #[test]
 fn the_arguments_are_well_defined() {
     args::command().debug_assert();
+}
+
+/// Opens `/dev/null` in place of each standard stream that is closed. A program in Rust begins with that, but one in
+/// Python does not. Otherwise, a file of the runtime would get the stream's number, and a command would inherit it.
+#[cfg(unix)]
+fn open_standard_streams() {
+    use rustix::fs::{Mode, OFlags, open};
+    use std::os::fd::{AsRawFd, IntoRawFd};
+    while let Ok(null) = open("/dev/null", OFlags::RDWR, Mode::empty())
+        && null.as_raw_fd() <= 2
+    {
+        let _ = null.into_raw_fd();
+    }
 }

@@ -35,8 +35,7 @@ pub(crate) async fn release(
     };
     let client = client(nodes)?;
     let seen = client.status(resource).await?;
-    let is_anywhere = seen.nodes.iter().any(|node| node.token.is_some());
-    if is_anywhere && !wanted.yes && !agrees(&seen, output)? {
+    if seen.would_release() && !wanted.yes && !agrees(&seen, output)? {
         output.note("nothing was released");
         return Ok(exit::NO);
     }

@@ -93,6 +93,11 @@ def test_release_frees_the_lock_for_the_next_waiter(
     assert (done.returncode, done.stdout) == (64, "")
     assert "--yes" in done.stderr
     assert keys(servers) == ["r"] * 3
+    reader = quorlock.start("run", "--shared", "s", "--", "sh", "-c", "echo; read x")
+    line(reader)
+    done = quorlock.run("release", "s")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert finish(reader).returncode == 1  # of `read` at the end of its input
 
     waiter = quorlock.start("run", "--wait", "forever", "r", "--", "echo", "ran")
     wait_until(lambda: queued(servers) == [1, 1, 1])

@@ -369,8 +369,11 @@ def test_losing_the_majority_of_nodes_stops_the_command(
     wait_until(lambda: not servers[2].command("EXISTS", "r"))
 
 
-def test_the_command_is_stopped_after_max_hold(quorlock: CommandLine, servers: Servers) -> None:
-    done = quorlock.run("run", "--ttl", "3s", "--max-hold", "4s", "r", "--", "sleep", "1000")
+@pytest.mark.parametrize("ttl", ["3s", "60s"])
+def test_the_command_is_stopped_after_max_hold(
+    quorlock: CommandLine, servers: Servers, ttl: str
+) -> None:
+    done = quorlock.run("run", "--ttl", ttl, "--max-hold", "4s", "r", "--", "sleep", "1000")
     assert done.returncode == 79
     _, stopping, _, ended = done.stderr.splitlines()
     assert "--max-hold for r ends in" in stopping

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -182,6 +183,18 @@ def test_a_lease_is_handed_over_between_a_connection_and_the_command(
         assert isinstance(adopted, list)
         assert adopter.ask("UNLOCK", str(adopted[0])) == 1
     wait_until(lambda: keys(servers) == [])
+
+
+def test_a_forged_text_takes_no_more_than_its_own_length(client: Connection) -> None:
+    lease, _ = client.lock("r")
+    given = str(client.ask("DETACH", lease))
+    head, text = given.split(":")
+    contents = json.loads(bytes.fromhex(text[:-8]))
+    contents |= {"resources": ["x" * 200_000], "shared": [0] * 100_000}
+    forged = json.dumps(contents, separators=(",", ":")).encode().hex()
+    error = client.error("ADOPT", f"{head}:{forged}{zlib.crc32(forged.encode()):08x}")
+    assert error.startswith("CONFIG the lease text")
+    assert client.ask("PING") == "PONG"
 
 
 def test_a_lease_is_handed_over_to_python(client: Connection, servers: Servers) -> None:

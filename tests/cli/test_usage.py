@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine
+from servers import Servers
 
 SOON = ["--connect-timeout", "50ms"]
 
@@ -55,6 +56,10 @@ def quorlock() -> CommandLine:
         (["--nodes-file", "/no/such/file", "--node", "memory://a", "doctor"], "cannot be used"),
         (["acquire", "r", "--", "true"], "acquire runs no command: write `quorlock run"),
         (["run", "r", "-c", "echo", "done"], "put the script in quotes"),
+        (["run", "r", "-cecho", "done"], "put the script in quotes"),
+        (["status", "--node", "memory://a", "--node", "", "r"], "--node number 2 is empty"),
+        (["status", "--node", "memory://a", "--node", "b:7000", "r"], "--node number 2"),
+        (["--node", "memory://a", "status", "--node", "memory://b", "r"], "all nodes in one place"),
         (["release"], "release needs the text of a lease, in --lease or"),
         (["release", "--lease", ""], "the lease is empty"),
         (["extend", "--lease", ""], "the lease is empty"),
@@ -69,6 +74,36 @@ def test_usage_errors_are_explained(
     done = quorlock.run(*arguments)
     assert (done.returncode, done.stdout) == (64, "")
     assert expected in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["r", "--", "sh", "-c", "echo r done"],
+        ["done", "--", "sh", "-c", "echo done"],
+        ["--holder", "r", "-c", "echo done", "r"],
+    ],
+)
+def test_words_of_a_command_are_no_resources(
+    quorlock: CommandLine, servers: Servers, arguments: list[str]
+) -> None:
+    done = quorlock.run("run", *arguments)
+    assert (done.returncode, done.stdout.split()[-1]) == (0, "done"), done.stderr
+
+
+def test_a_command_does_not_get_a_file_of_the_program_for_a_closed_stream(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    script = 'exec >&-; exec "$@"'
+    inner = [*quorlock.program, "run", "r", "--", "sh", "-c", "echo; echo status $? >&2"]
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *inner],
+        env=quorlock.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "status 0\n" in done.stderr
 
 
 def test_a_line_of_a_nodes_file_that_is_no_url_is_named(

@@ -162,6 +162,7 @@ test('a signal of another library may throw or have no reason', async () => {
     },
   })
   await assert.rejects(client.lock('r', { signal: throwing }), RangeError)
+  await assert.rejects(client.lock('r', { signal: throwing }), RangeError)
   assert.equal(client.stats().attempts, 0)
   await assert.rejects(client.lock('r', { signal: foreign({ aborted: true }) }), { name: 'AbortError' })
   let abort

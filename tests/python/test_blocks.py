@@ -67,6 +67,43 @@ def test_an_object_leaves_the_block_that_it_entered(memory: quorlock.Client) -> 
     assert not renewed.valid
 
 
+def test_threads_that_share_an_object_leave_their_own_blocks(memory: quorlock.Client) -> None:
+    class Service:
+        def start(self) -> quorlock.Lease:
+            return semaphore.__enter__()
+
+        def stop(self) -> None:
+            semaphore.__exit__(None, None, None)
+
+    def run(name: str) -> None:
+        lease = service.start()
+        both.wait(TIMEOUT)
+        service.stop()
+        left[name] = not lease.valid
+        both.wait(TIMEOUT)
+
+    semaphore, service = memory.semaphore("s", limit=4), Service()
+    both, left = threading.Barrier(2), dict[str, bool]()
+    threads = [threading.Thread(target=run, args=[name]) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert left == {"a": True, "b": True}
+
+    async def task() -> bool:
+        lease = service.start()
+        await asyncio.sleep(0.01)
+        service.stop()
+        return not lease.valid
+
+    async def main() -> None:
+        assert await asyncio.gather(task(), task()) == [True, True]
+
+    with pytest.warns(quorlock.EventLoopBlockedWarning):
+        asyncio.run(main())
+
+
 def test_a_lost_block_is_left_and_not_the_next_one(servers: Servers) -> None:
     lock = quorlock.Client(servers.urls, ttl=2).lock("r")
     first, second = contextlib.ExitStack(), contextlib.ExitStack()
@@ -104,6 +141,8 @@ def test_a_thread_that_entered_no_block_leaves_none(memory: quorlock.Client) -> 
         with pytest.raises(RuntimeError, match="not clear which block"):
             lock.__exit__(None, None, None)
 
+    with pytest.raises(RuntimeError, match="no block of this lock is open"):
+        lock.__exit__(None, None, None)
     with lock as lease:
         thread = threading.Thread(target=fail)
         thread.start()
@@ -132,9 +171,10 @@ def test_a_call_that_may_mean_several_blocks_leaves_none(memory: quorlock.Client
 def test_an_async_block_that_nobody_can_leave_cancels_nobody(memory: quorlock.Client) -> None:
     async def enter() -> None:
         stack = contextlib.AsyncExitStack()
-        await stack.enter_async_context(memory.lock("r", ttl=0.2, max_hold=0.4))
+        await stack.enter_async_context(memory.lock("r", ttl=1, max_hold=2))
 
     async def main() -> None:
+        gc.collect()
         await enter()
         with pytest.warns(quorlock.LeaseDroppedWarning, match="the lease of 'r' was dropped"):
             gc.collect()

@@ -166,7 +166,7 @@ def test_missing_persistence_is_reported_unless_the_restart_guard_covers_it(
     assert "restart_guard (1 h) covers" in guarded["persistence"].message
     assert levels(guarded) == {"restart": "warning"}, "the server has just started"
     majority = examine(servers.urls, None, restart_guard=3600)["majority"]
-    assert majority.message.startswith("0 of 1 nodes can vote")
+    assert majority.message.startswith("0 of 1 nodes can vote, 1 is needed")
     assert "restart" not in found
     servers[0].command("CONFIG", "SET", "appendonly", "yes")
     found = examine(servers.urls)

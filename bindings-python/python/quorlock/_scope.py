@@ -5,6 +5,7 @@ This module owns the list of open blocks of each thread or task. `_lock`, `_leas
 """
 
 import _thread
+import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -12,8 +13,14 @@ from weakref import ref
 from ._async import library, task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._async import Body
     from ._quorlock import LeaseBlock
+
+
+is_gil_enabled: "Callable[[], bool]" = getattr(sys, "_is_gil_enabled", lambda: True)
+"""Python before 3.13 always has the GIL."""
 
 
 def owner() -> int:
@@ -26,16 +33,21 @@ def owner() -> int:
 class Scope:
     """One `with` or `async with` block, from its entry to its exit."""
 
-    __slots__ = ("__weakref__", "_body", "is_left", "lease", "owner")
+    __slots__ = ("__weakref__", "_body", "_thread", "is_left", "lease", "owner")
 
     def __init__(self, lease: "LeaseBlock") -> None:
         self.lease = lease
         self.owner = owner()
         """The thread or task that entered the block."""
+        self._thread = _thread.get_ident()
         self._body: Body | None = None
         self.is_left = False
         """Set at the exit of the block. From then on the body is not cancelled, and the lease is
         not the current one, also where the context was copied."""
+
+    def is_of_thread(self) -> bool:
+        """Whether this thread entered the block, in any task."""
+        return self._thread == _thread.get_ident()
 
     def cancel_on_loss(self) -> None:
         """Makes the loss of the lease cancel the current task, until the block is left."""

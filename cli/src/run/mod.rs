@@ -43,7 +43,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     let client = client(nodes)?;
-    let kill_after = kill_after(&nodes.ttl, wanted.kill_after.as_ref(), &nodes.named)?;
+    let ttl = lease_ttl(&nodes.ttl, wanted.max_hold.as_ref());
+    let kill_after = kill_after(ttl, wanted.kill_after.as_ref(), &nodes.named)?;
     if wanted.detach {
         return handover::run(client, wanted, kill_after, output).await;
     }
@@ -77,20 +78,25 @@ fn command(wanted: &Run) -> Vec<OsString> {
     }
 }
 
+/// Returns the ttl of the lease. As in the core, a lease lasts no longer than `max_hold`.
+fn lease_ttl(ttl: &OptionValue, max_hold: Option<&OptionValue>) -> Duration {
+    let ttl = duration::of(ttl).unwrap_or_default();
+    max_hold.and_then(duration::of).map_or(ttl, |max_hold| max_hold.min(ttl))
+}
+
 /// Returns how long the command may run after SIGTERM before it is killed. If the lease cannot be extended,
 /// SIGTERM is sent this long before the lease ends. At most half of the ttl, so that there is time to retry a
 /// renewal, which is due every third of the ttl.
 fn kill_after(
-    ttl: &OptionValue,
+    ttl: Duration,
     wanted: Option<&OptionValue>,
     named: &Named,
 ) -> Result<Duration, Failure> {
-    let ttl = duration::of(ttl).unwrap_or_default();
     match wanted {
         None => Ok(ttl / 5),
         Some(value) => duration::of(value).filter(|time| *time <= ttl / 2).ok_or_else(|| {
             Failure::Usage(format!(
-                "{} must be a duration from 0 to half of --ttl ({}); for more time, set a longer --ttl",
+                "{} must be a duration from 0 to half of --ttl, or of --max-hold if that is shorter ({})",
                 named.name("kill_after"),
                 show(ttl / 2)
             ))
@@ -361,11 +367,14 @@ mod tests {
 
     #[test]
     fn a_command_is_killed_before_its_lease_ends() {
+        let value = |text: &str| parse(text).expect("a duration");
         let kill_after = |ttl, wanted: Option<&str>| {
-            let wanted = wanted.map(|wanted| parse(wanted).expect("a duration"));
-            kill_after(&parse(ttl).expect("a duration"), wanted.as_ref(), &Named::default())
+            let ttl = lease_ttl(&value(ttl), None);
+            kill_after(ttl, wanted.map(value).as_ref(), &Named::default())
                 .map_err(|failure| format!("{failure:?}"))
         };
+        assert_eq!(lease_ttl(&value("10s"), Some(&value("2s"))), Duration::from_secs(2));
+        assert_eq!(lease_ttl(&value("10s"), Some(&value("1h"))), Duration::from_secs(10));
         assert_eq!(kill_after("10s", None), Ok(Duration::from_secs(2)));
         assert_eq!(kill_after("10s", Some("5s")), Ok(Duration::from_secs(5)));
         assert_eq!(kill_after("10s", Some("0")), Ok(Duration::ZERO));

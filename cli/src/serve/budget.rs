@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(crate) const CONNECTION: usize = 12 * 1024;
 /// What a lease takes, without the names of its resources.
 const LEASE: usize = 8 * 1024;
+/// What a resource of a lease takes, without its name.
+const RESOURCE: usize = 512;
 /// What a permit takes, without the name of its resource.
 const PERMIT: usize = 1536;
 /// What a key takes while the nodes are asked for it, without the name of its resource.
@@ -26,9 +28,9 @@ pub(crate) const COPIES: usize = 7;
 pub(crate) const USED_UP: &str =
     "ERR the clients of the daemon use all of its memory: see --max-memory";
 
-/// Returns the memory of a lease, in bytes. `names` is the total length of its resource names.
-pub(crate) fn of_lease(names: usize, permits: usize) -> usize {
-    LEASE + COPIES * names + permits * (PERMIT + COPIES * names)
+/// Returns the memory of a lease, in bytes. `names` is the total length of the names of its resources.
+pub(crate) fn of_lease(names: usize, resources: usize, permits: usize) -> usize {
+    LEASE + resources * RESOURCE + COPIES * names + permits * (PERMIT + COPIES * names)
 }
 
 /// Returns the memory of a query for all permits of a resource with a name of this length: each slot has two keys.

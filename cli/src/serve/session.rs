@@ -11,7 +11,7 @@ use crate::serve::clients::{Clients, Connection, Losses, Peer};
 use crate::serve::command::{self, Command, HEARTBEAT, Id, Options, Refusal};
 use crate::serve::notes::Notes;
 use crate::serve::wire::{self, MAX_REQUEST, Malformed, Replies};
-use quorlock::{Client, Dialect, Error, Lease, OptionValue, Pending};
+use quorlock::{Client, Dialect, Error, Lease, OptionValue, Owner, Pending};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +20,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{self, watch};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
+
+/// All clients run in one task, which is therefore not the owner of their leases.
+const NO_OWNER: Option<Owner> = None;
 
 /// How much is read at once.
 const CHUNK: usize = 4096;
@@ -425,7 +428,7 @@ impl Session {
                     permits: adoption.slots().len(),
                     ttl: adoption.wanted_ttl(),
                 };
-                self.acquire(wanted, || adoption.acquire(), memory).await?;
+                self.acquire(wanted, || adoption.acquire_as(NO_OWNER), memory).await?;
             }
             Command::Unlock(id) => {
                 let is_released = match self.connection.take(id)? {
@@ -577,7 +580,7 @@ impl Session {
             }
             let lock = client.lock(&*resources).options(Dialect::Resp, options);
             let wanted = Wanted { resources: &resources, permits: 0, ttl: lock.wanted_ttl() };
-            return self.acquire(wanted, || lock.acquire(), memory).await;
+            return self.acquire(wanted, || lock.acquire_as(NO_OWNER), memory).await;
         };
         let [resource] = &*resources else {
             return Err(
@@ -591,7 +594,7 @@ impl Session {
         let semaphore = semaphore.options(Dialect::Resp, options);
         let permits = semaphore.permits_wanted() as usize;
         let wanted = Wanted { resources: &resources, permits, ttl: semaphore.wanted_ttl() };
-        self.acquire(wanted, || semaphore.acquire(), memory).await
+        self.acquire(wanted, || semaphore.acquire_as(NO_OWNER), memory).await
     }
 
     /// Acquires a lease for this connection, and replies with its id. `memory` becomes that of the lease.
@@ -612,7 +615,7 @@ impl Session {
             .into());
         }
         let named: usize = resources.iter().map(String::len).sum();
-        memory.resize(budget::of_lease(named, permits))?;
+        memory.resize(budget::of_lease(named, resources.len(), permits))?;
         let needed = budget::renewals_of(resources.len().max(permits), named * permits.max(1), ttl);
         let renewals = self.daemon.clients.renewals.take(needed);
         let renewals = renewals.map_err(|UsedUp| TOO_MANY_RENEWALS.to_owned())?;
@@ -1010,11 +1013,11 @@ mod tests {
         assert_eq!(echo, format!("$50000\r\n{long}\r\n"));
         assert_eq!(memory_after(&served, idle).await, idle);
         let id = lock(&mut client, "LOCK r").await;
-        assert_eq!(served.daemon.clients.budget.used(), idle + budget::of_lease(1, 0));
+        assert_eq!(served.daemon.clients.budget.used(), idle + budget::of_lease(1, 1, 0));
         ask(&mut client, &format!("UNLOCK {id}")).await;
         assert_eq!(memory_after(&served, idle).await, idle);
         assert!(ask(&mut client, "LOCK r LIMIT 9 PERMITS 3").await.starts_with("*4\r\n"));
-        assert_eq!(served.daemon.clients.budget.used(), idle + budget::of_lease(1, 3));
+        assert_eq!(served.daemon.clients.budget.used(), idle + budget::of_lease(1, 1, 3));
         // The end of the connection returns that of leases, of what waits, and of half a request.
         lock(&mut client, "LOCK r").await;
         client.write_all(b"*2\r\n$4\r\nECHO\r\n$50000\r\n").await.expect("an open connection");

@@ -13,7 +13,7 @@ use crate::config::quoted::Quoted;
 use crate::config::resources::Resources;
 use crate::config::value::{Dialect, OptionValue};
 use crate::error::{Error, ErrorCode, Result};
-use crate::lock::driver::Driver;
+use crate::lock::driver::{Driver, run_for};
 use crate::lock::election::{announce, candidate_channel};
 use crate::lock::lease::Lease;
 use crate::lock::waiting::subscriber::Topic;
@@ -82,7 +82,7 @@ impl Election {
             let driver = self.lock.setup.driver();
             let campaign = Campaign { election: self.clone(), driver: Arc::clone(driver), keys };
             let (sender, receiver) = oneshot::channel();
-            driver.begin(campaign.run(sender))?;
+            driver.begin(run_for(sender, async move { campaign.elected().await }))?;
             Ok(Pending::open_ended(receiver))
         });
         Pending::started(started)
@@ -169,18 +169,7 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Waits until the candidate is elected or an error ends the wait, and sends the result to the caller. Stops early
-    /// if the caller is gone.
-    async fn run(self, mut caller: oneshot::Sender<Result<Lease>>) {
-        let elected = tokio::select! {
-            biased;
-            () = caller.closed() => return,
-            elected = self.elected() => elected,
-        };
-        // Sending fails if the caller is gone. In that case, the lease is dropped, which releases the lease.
-        let _ = caller.send(elected);
-    }
-
+    /// Waits until the candidate is elected or an error ends the wait.
     async fn elected(&self) -> Result<Lease> {
         let (lease, is_successor) = tokio::select! {
             biased;

@@ -12,7 +12,7 @@ use crate::client::status::ask;
 use crate::config::mode::Modes;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
-use crate::error::{Error, ErrorCode, NodeReport, Result};
+use crate::error::{Error, ErrorCode, NodeReport, Result, needed};
 use crate::lock::claim::Claim;
 use crate::lock::claim::held::{Fate, Grant, HeldLease};
 use crate::lock::driver::Driver;
@@ -67,7 +67,7 @@ impl Kept {
             && (1..FENCE_LIMIT).contains(&self.fence)
             && Token::from(&*self.token).is_whole()
             && self.sound.iter().all(|node| *node < nodes)
-            && self.shared.iter().all(|position| *position < self.resources.len())
+            && Modes::are_positions(&self.shared, self.resources.len())
     }
 }
 
@@ -115,7 +115,7 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let now = clock::now();
     let claim = Claim::resume(Arc::clone(&subject), quorum, sound, kept.fence, term, &stored, now);
     let nodes = quorum.nodes();
-    let needed = driver.needed();
+    let needed = needed(quorum.size());
     let holders = stored.left.len();
     let claim = match claim {
         Ok(claim) => claim,

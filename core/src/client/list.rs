@@ -3,7 +3,7 @@
 //! Listing reads every key of every node with SCAN, page by page, so its cost grows with the number of keys.
 
 use crate::client::setup::Setup;
-use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result, needed};
 use crate::lock::driver::Driver;
 use crate::node::Node;
 use crate::runtime::clock;
@@ -41,7 +41,7 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
         };
         let message = format!(
             "too few nodes could list their keys in time: {answered} of {nodes} did, {}{advice}",
-            driver.needed()
+            needed(driver.quorum.size())
         );
         return Err(Error::new(ErrorCode::NoQuorum, message).with_nodes(reports));
     }

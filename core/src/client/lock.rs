@@ -242,12 +242,7 @@ impl Lock {
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
     /// ```
     pub fn try_acquire(&self) -> Pending<Result<Option<Lease>>> {
-        let acquiring = self.try_acquire_as(Some(Owner::current()));
-        acquiring.delivered_by(|acquired| {
-            if let Ok(Some(lease)) = acquired {
-                lease.keep_when_dropped();
-            }
-        })
+        self.try_acquire_as(Some(Owner::current())).delivered_by(Lease::deliver)
     }
 
     /// Like [`Lock::try_acquire`], on behalf of a thread or task of a language binding.

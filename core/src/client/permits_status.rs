@@ -2,12 +2,9 @@
 
 use crate::client::lock::Lock;
 use crate::client::status::{ask, milliseconds};
-use crate::config::resources::Resources;
 use crate::error::{NodeOutcome, NodeReport, Result};
-use crate::lock::driver::Driver;
 use crate::runtime::Pending;
 use crate::wire::answer::Answered;
-use crate::wire::keys::Keys;
 use crate::wire::reply::{HeldPermit, Holder, Reply, StoredPermits};
 use crate::wire::request::Request;
 use crate::wire::token::Token;
@@ -133,25 +130,15 @@ fn stored(answered: &Answered) -> Option<StoredPermits> {
 /// Queries the status of a semaphore on all nodes. `lock` acquires the permits of the semaphore.
 pub(crate) fn status(lock: &Lock, limit: u32) -> Pending<Result<SemaphoreStatus>> {
     lock.query(async move |driver, keys, resources| {
-        look(&driver, &keys[0], &resources, limit).await
+        let semaphore = Arc::new(keys[0].clone());
+        let request = |_| Some(Request::InspectPermits { semaphore: Arc::clone(&semaphore) });
+        let answers = ask(&driver, request).await;
+        let count = answers.iter().filter(|(_, answered)| stored(answered).is_some()).count();
+        if count < driver.quorum.size() {
+            let answers: Vec<_> = answers.into_iter().map(|(_, answered)| Some(answered)).collect();
+            let patience = driver.options.node_timeout(driver.options.ttl);
+            return Err(driver.no_quorum(&resources, &answers, patience));
+        }
+        Ok(SemaphoreStatus::of(&resources[0], (limit, driver.quorum), answers))
     })
-}
-
-async fn look(
-    driver: &Driver,
-    semaphore: &Keys,
-    resources: &Resources,
-    limit: u32,
-) -> Result<SemaphoreStatus> {
-    let semaphore = Arc::new(semaphore.clone());
-    let request = |_| Some(Request::InspectPermits { semaphore: Arc::clone(&semaphore) });
-    let answers = ask(driver, request).await;
-    if answers.iter().filter(|(_, answered)| stored(answered).is_some()).count()
-        < driver.quorum.size()
-    {
-        let answers: Vec<_> = answers.into_iter().map(|(_, answered)| Some(answered)).collect();
-        let patience = driver.options.node_timeout(driver.options.ttl);
-        return Err(driver.no_quorum(resources, &answers, patience));
-    }
-    Ok(SemaphoreStatus::of(&resources[0], (limit, driver.quorum), answers))
 }

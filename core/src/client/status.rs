@@ -4,7 +4,7 @@
 
 use crate::client::lock::Lock;
 use crate::client::setup::Setup;
-use crate::error::{NodeOutcome, NodeReport, Result};
+use crate::error::{Error, NodeOutcome, NodeReport, Result};
 use crate::lock::driver::Driver;
 use crate::node::Node;
 use crate::node::exchange::PackedRequest;
@@ -131,6 +131,12 @@ pub struct Status {
 }
 
 impl Status {
+    /// Whether a force-release would delete anything. For the command line.
+    #[doc(hidden)]
+    pub fn would_release(&self) -> bool {
+        self.nodes.iter().any(|node| node.value.is_some())
+    }
+
     /// Returns the status as JSON. The keys are the names of the fields.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("it contains only values that JSON can represent")
@@ -267,6 +273,12 @@ pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Sta
 
 /// Deletes, on each node, the token that `seen` contains for that node.
 pub(crate) fn release(setup: &Arc<Setup>, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
+    let own = setup.endpoints.iter().map(|endpoint| &*endpoint.address);
+    if !own.eq(seen.nodes.iter().map(|node| &*node.address)) {
+        return Pending::ready(Err(Error::config(
+            "the status is that of a client with other nodes: pass a status of this client",
+        )));
+    }
     let seen = seen.clone();
     let lock = Lock::new(Arc::clone(setup), seen.resource.as_str().into());
     lock.query(async move |driver, keys, _| Ok(delete(&driver, &keys, seen).await))

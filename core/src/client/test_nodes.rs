@@ -86,7 +86,7 @@ impl TestNodes {
         self.names.iter().map(|name| format!("memory://{name}")).collect()
     }
 
-    /// Applies a fault to the node at this position, new_by from 0, or to all nodes. When the returned [`Pending`] is
+    /// Applies a fault to the node at this position, counted from 0, or to all nodes. When the returned [`Pending`] is
     /// ready, the clients have noticed broken connections, and have connected again to nodes that recovered.
     ///
     /// # Panics
@@ -109,7 +109,7 @@ impl TestNodes {
     /// The call fails with [`ErrorCode::Config`](crate::ErrorCode::Config) if an open client of this process has used a
     /// node that is not in-memory.
     pub fn advance(&self, time: Duration) -> Pending<Result<()>> {
-        run_fallible(async move {
+        Pending::started(run(async move {
             let end = clock::now().plus(time);
             loop {
                 settle().await;
@@ -121,16 +121,13 @@ impl TestNodes {
                 move_clock(next.since(now))?;
                 wake_followers();
             }
-        })
+        }))
     }
 
     /// Like [`TestNodes::advance`], but takes the time as `dialect` writes it. For language bindings.
     #[doc(hidden)]
     pub fn advance_by(&self, dialect: Dialect, time: &OptionValue) -> Pending<Result<()>> {
-        match checked_time(dialect, time) {
-            Ok(time) => self.advance(time),
-            Err(mistake) => Pending::ready(Err(mistake)),
-        }
+        Pending::started(checked_time(dialect, time).map(|time| self.advance(time)))
     }
 
     /// Moves the clock ahead by `time` in one jump, as if this process had been suspended while the nodes kept running.
@@ -138,22 +135,19 @@ impl TestNodes {
     ///
     /// The call fails in the same case as [`TestNodes::advance`].
     pub fn suspend(&self, time: Duration) -> Pending<Result<()>> {
-        run_fallible(async move {
+        Pending::started(run(async move {
             settle().await;
             move_clock(time)?;
             wake_followers();
             settle().await;
             Ok(())
-        })
+        }))
     }
 
     /// Like [`TestNodes::suspend`], but takes the time as `dialect` writes it. For language bindings.
     #[doc(hidden)]
     pub fn suspend_by(&self, dialect: Dialect, time: &OptionValue) -> Pending<Result<()>> {
-        match checked_time(dialect, time) {
-            Ok(time) => self.suspend(time),
-            Err(mistake) => Pending::ready(Err(mistake)),
-        }
+        Pending::started(checked_time(dialect, time).map(|time| self.suspend(time)))
     }
 
     /// Moves the clock ahead to the next timer whenever a caller waits for an operation, such as an acquire. The
@@ -252,8 +246,4 @@ fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Res
         let _ = sender.send(work.await);
     })?;
     Ok(Pending::open_ended(receiver))
-}
-
-fn run_fallible(work: impl Future<Output = Result<()>> + Send + 'static) -> Pending<Result<()>> {
-    run(work).unwrap_or_else(|error| Pending::ready(Err(error)))
 }

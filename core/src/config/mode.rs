@@ -2,7 +2,7 @@
 //! its own mode.
 
 use crate::config::quoted::Quoted;
-use crate::config::resources::Resources;
+use crate::config::resources::{MAX_RESOURCES, Resources};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
@@ -71,6 +71,15 @@ impl Modes {
     pub(crate) fn shared_positions(&self, resources: &Resources) -> Vec<usize> {
         let is_shared = |position: &usize| self.of(&resources[*position]) == Mode::Shared;
         (0..resources.len()).filter(is_shared).collect()
+    }
+
+    /// Whether [`Modes::shared_positions`] can have returned these positions for some of `count` resources. Must be
+    /// checked first for a text that anyone may have made: otherwise, a short text could name a resource any number of
+    /// times.
+    pub(crate) fn are_positions(positions: &[usize], count: usize) -> bool {
+        (1..=MAX_RESOURCES).contains(&count)
+            && positions.is_sorted_by(|one, other| one < other)
+            && positions.iter().all(|position| *position < count)
     }
 
     /// Returns modes in which the resources at these positions are shared: the inverse of [`Modes::shared_positions`].

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The maximum number of resources of one lock. There is a limit because a server runs no other command while it locks
 /// the resources.
-const MAX_RESOURCES: usize = 64;
+pub(crate) const MAX_RESOURCES: usize = 64;
 
 /// The maximum length of a resource in bytes. A longer text is probably not a name, but a whole document that was
 /// passed by mistake.

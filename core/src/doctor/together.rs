@@ -7,7 +7,7 @@ use super::examine::Examined;
 use super::judge::{USUAL_CLOCK_ERROR_MS, is_young, obstacle, unseen};
 use crate::config::options::Options;
 use crate::error::duration::HumanDuration;
-use crate::error::same_server;
+use crate::error::{needed, same_server};
 use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use std::time::Duration;
 
@@ -44,8 +44,7 @@ fn majority(quorum: Quorum, nodes: &[Vec<Examined>], options: &Options) -> Findi
     let is_first = |node: usize| duplicate_of(nodes, node).is_none();
     let able = nodes.iter().enumerate().filter(|(_, servers)| servers.iter().all(can_vote));
     let able = able.filter(|(node, _)| is_first(*node)).count();
-    let shown =
-        format!("{able} of {} nodes can vote, {} are needed", quorum.nodes(), quorum.size());
+    let shown = format!("{able} of {} nodes can vote, {}", quorum.nodes(), needed(quorum.size()));
     match able {
         able if able < quorum.size() => {
             let is_split = |servers: &Vec<Examined>| {

@@ -313,6 +313,14 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// Returns the part of a message that says how many nodes are needed.
+pub(crate) fn needed(nodes: usize) -> String {
+    match nodes {
+        1 => "1 is needed".to_owned(),
+        _ => format!("{nodes} are needed"),
+    }
+}
+
 /// The message for duplicate nodes. Each node is given as its position (from 0) and its address.
 pub(crate) fn same_server(one: (usize, &str), other: (usize, &str)) -> String {
     let (first, first_address) = one.min(other);

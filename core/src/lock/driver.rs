@@ -8,7 +8,7 @@ use crate::config::endpoint::Endpoint;
 use crate::config::holder;
 use crate::config::options::Options;
 use crate::config::resources::Resources;
-use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result};
+use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result, needed};
 use crate::lock::claim::handover::Namespace;
 use crate::lock::waiting::permits::Semaphores;
 use crate::lock::waiting::subscriber::Subscriber;
@@ -258,14 +258,6 @@ impl Driver {
         Namespace { addresses, key_prefix: &self.options.key_prefix }
     }
 
-    /// Returns the part of an error message that says how many nodes are needed.
-    pub(crate) fn needed(&self) -> String {
-        match self.quorum.size() {
-            1 => "1 is needed".to_owned(),
-            size => format!("{size} are needed"),
-        }
-    }
-
     /// Returns the `NoQuorum` error for an operation with these answers. `node_timeout` was the time limit for the
     /// answers.
     pub(crate) fn no_quorum(
@@ -288,10 +280,21 @@ impl Driver {
             _ => self.options.node_timeout_advice(node_timeout),
         };
         let nodes = self.quorum.nodes();
-        let needed = self.needed();
+        let needed = needed(self.quorum.size());
         let message = format!(
             "too few nodes could vote on {resources}: {answered} of {nodes} could{guarded}, {needed}{advice}"
         );
         Error::new(ErrorCode::NoQuorum, message).about(resources).with_nodes(self.reports(answers))
     }
+}
+
+/// Sends the result of `work` to `caller`. Drops `work` if the caller stops waiting.
+pub(crate) async fn run_for<T>(mut caller: oneshot::Sender<T>, work: impl Future<Output = T>) {
+    let result = tokio::select! {
+        biased;
+        () = caller.closed() => return,
+        result = work => result,
+    };
+    // Sending fails if the caller is gone. A lease in the result is then dropped, and thereby released.
+    let _ = caller.send(result);
 }

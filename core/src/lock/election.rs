@@ -47,7 +47,10 @@ pub(crate) fn leader_channel(key_prefix: &str, resource: &str) -> String {
 pub(crate) async fn look(driver: &Driver, keys: &Arc<[Keys]>, after: u64) -> Option<(Token, u64)> {
     let mut stored = Vec::new();
     read(driver, keys, |seen| {
-        if let (Holder::Token(token), Some(fence)) = (seen.holder, seen.fence) {
+        // The values of readers and of other libraries are not those of leaders.
+        if let (Holder::Token(token), Some(fence)) = (seen.holder, seen.fence)
+            && token.is_own()
+        {
             stored.push((token, fence));
         }
         next_leader(driver.quorum, after, &stored).cloned()
@@ -138,11 +141,7 @@ pub(crate) async fn hand_over(
         if !has_listener(&driver, &keys, &channel).await {
             return Ok(None);
         }
-        let (sender, detached) = oneshot::channel();
-        detach(Arc::clone(&held), term, sender).await;
-        // If no result was sent, the detach has panicked. The code below then drops `caller`, so the waiting caller
-        // also panics.
-        Ok::<_, oneshot::error::RecvError>(Some(detached.await?))
+        detach(Arc::clone(&held), term).await.map(Some)
     };
     let detached = tokio::select! {
         biased;
@@ -150,10 +149,9 @@ pub(crate) async fn hand_over(
         detached = detaching => detached,
     };
     let taken = match detached {
-        Err(_) => return,
+        Err(error) => Err(error),
         Ok(None) => Ok(false),
-        Ok(Some(Err(error))) => Err(error),
-        Ok(Some(Ok(detached))) => {
+        Ok(Some(detached)) => {
             let text = detached.into_text();
             let kept_until = kept_until.min(held.state().claim.lease().end());
             let transferring = transfer(&driver, &held, &channel, &text, kept_until);

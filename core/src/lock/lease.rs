@@ -13,6 +13,7 @@ use crate::lock::claim::detach::{Detached, detach};
 use crate::lock::claim::downgrade::downgrade;
 use crate::lock::claim::extend::extend;
 use crate::lock::claim::held::{Grant, HANDED_OVER, HeldLease, Watcher};
+use crate::lock::driver::run_for;
 use crate::lock::election::hand_over;
 use crate::lock::renewer::Renewer;
 use crate::runtime::Pending;
@@ -68,6 +69,13 @@ impl Lease {
         let id = renewer.add(&held);
         let tracked = Owned::new(Tracked { held, renewer: Arc::clone(renewer), id });
         Self { grant, tracked, keeps_when_dropped: false }
+    }
+
+    /// Like [`Lock::deliver`](crate::Lock::deliver), for a result that may be no lease.
+    pub(crate) fn deliver(acquired: &mut Result<Option<Self>>) {
+        if let Ok(Some(lease)) = acquired {
+            lease.keep_when_dropped();
+        }
     }
 
     /// Makes the option `keep` also apply when the handle is dropped. Called when a Rust program receives the lease.
@@ -387,7 +395,7 @@ impl Lease {
             let within = held.driver.options.within(dialect, within)?;
             held.check_hand_over()?;
             let term = Term { ttl: within, ..held.grant.term };
-            held.driver.begin_for(|caller| detach(Arc::clone(held), term, caller))
+            held.driver.begin_for(|caller| run_for(caller, detach(Arc::clone(held), term)))
         }))
     }
 

@@ -20,7 +20,9 @@ use crate::runtime::panics;
 use crate::runtime::timer::sleep;
 use crate::wire::keys::Keys;
 use quorlock_protocol::{Extended, Moment, Upkeep};
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -61,6 +63,10 @@ struct Schedule {
     /// The leases to renew or watch, by the IDs that [`Renewer::add`] assigned.
     leases: BTreeMap<u64, ScheduledLease>,
     wakes: BTreeSet<(Moment, u64)>,
+    /// The hash of each lock key of the leases, with the ID of its lease. Lets [`Renewer::find`] look at few leases,
+    /// however many a client has.
+    by_lock: BTreeSet<(u64, u64)>,
+    hashing: RandomState,
     /// When the task's timer fires; `None` if the task waits for `rescheduled` only.
     next_wake: Option<Moment>,
     last_id: u64,
@@ -80,6 +86,10 @@ struct ScheduledLease {
 type DueLease = (u64, Arc<HeldLease>);
 
 impl Schedule {
+    fn locks(&self, lease: &HeldLease) -> Vec<u64> {
+        lease.grant.subject.keys.iter().map(|keys| self.hashing.hash_one(&keys.lock)).collect()
+    }
+
     fn set_wake(&mut self, id: u64, wake: Option<Moment>) {
         let Some(entry) = self.leases.get_mut(&id) else { return };
         if let Some(moment) = entry.wake.take() {
@@ -132,6 +142,8 @@ impl Renewer {
             .leases
             .insert(id, ScheduledLease { lease: Arc::clone(lease), wake: None, dropped: None });
         schedule.set_wake(id, Some(wake));
+        let locks = schedule.locks(lease);
+        schedule.by_lock.extend(locks.into_iter().map(|lock| (lock, id)));
         if !schedule.is_running {
             let renewer = Arc::downgrade(self);
             let rescheduled = Arc::clone(&self.rescheduled);
@@ -155,7 +167,13 @@ impl Renewer {
         let removed = {
             let mut schedule = self.schedule.lock();
             schedule.set_wake(id, None);
-            schedule.leases.remove(&id)
+            let removed = schedule.leases.remove(&id);
+            for lock in
+                removed.iter().flat_map(|entry| schedule.locks(&entry.lease)).collect::<Vec<_>>()
+            {
+                schedule.by_lock.remove(&(lock, id));
+            }
+            removed
         };
         // The schedule must be unlocked before this drop: `removed` may contain the last reference to the lease.
         drop(removed);
@@ -180,7 +198,16 @@ impl Renewer {
             let subject = held.subject();
             subject.keys.iter().any(|own| keys.iter().any(|wanted| own.excludes(wanted)))
         };
-        self.leases().into_iter().find(|held| matches(held) && holds(held) && held.is_valid(now))
+        let of_locks = {
+            let schedule = self.schedule.lock();
+            let ids = keys.iter().flat_map(|wanted| {
+                let lock = schedule.hashing.hash_one(&wanted.lock);
+                schedule.by_lock.range((lock, 0)..=(lock, u64::MAX)).map(|(_, id)| id)
+            });
+            let leases = ids.filter_map(|id| schedule.leases.get(id));
+            leases.map(|entry| Arc::clone(&entry.lease)).collect::<Vec<_>>()
+        };
+        of_locks.into_iter().find(|held| matches(held) && holds(held) && held.is_valid(now))
     }
 
     fn leases(&self) -> Vec<Arc<HeldLease>> {
@@ -197,6 +224,7 @@ impl Renewer {
     fn take_all(&self) -> Vec<Arc<HeldLease>> {
         let mut schedule = self.schedule.lock();
         schedule.wakes.clear();
+        schedule.by_lock.clear();
         std::mem::take(&mut schedule.leases).into_values().map(|entry| entry.lease).collect()
     }
 

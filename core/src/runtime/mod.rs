@@ -230,9 +230,9 @@ impl<T> Pending<T> {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
         };
-        // tokio does not allow a thread to drive a runtime from within another runtime.
+        // tokio does not allow a thread to drive a runtime from within another runtime, or while the thread ends.
         if let Some(executor) = EXECUTOR.get()
-            && Handle::try_current().is_err()
+            && Handle::try_current().is_err_and(|error| error.is_missing_context())
         {
             while executor.may_drive() {
                 let turn = left().min(LONGEST_TURN);

@@ -29,6 +29,14 @@ pub(crate) struct Failure {
 
 pub(crate) type Answered = Result<Reply, Failure>;
 
+/// Returns the refusals among the nodes' answers, each with its node.
+pub(crate) fn refusals(answers: &[Option<Answered>]) -> impl Iterator<Item = (usize, &Refusal)> {
+    answers.iter().enumerate().filter_map(|(node, answered)| match answered {
+        Some(Ok(Reply::Held(refusal))) => Some((node, refusal)),
+        _ => None,
+    })
+}
+
 impl Failure {
     /// Creates a failure. Makes `detail` printable, because `detail` may contain a server's text.
     pub(crate) fn new(outcome: NodeOutcome, detail: &str, sent: bool) -> Self {

@@ -1,6 +1,9 @@
-//! Threads that belong to another runtime.
+//! Threads that belong to another runtime, or that end.
 
 use crate::{TIMEOUT, acquire, alone, client, wait};
+use quorlock::Lease;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn nodes() -> Vec<String> {
@@ -42,4 +45,30 @@ fn the_first_use_within_a_runtime_fails_without_threads_and_works_later() {
         let lease = tokio::time::timeout(TIMEOUT, lock.acquire()).await.unwrap().unwrap();
         assert!(lease.remaining() > Duration::ZERO);
     });
+}
+
+/// Releases its lease, and blocks for that, when its thread ends: later than tokio's thread-local values.
+struct Guard(Lease);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let released = self.0.release().block_for(TIMEOUT);
+        RELEASED.store(released == Some(true), Ordering::SeqCst);
+    }
+}
+
+static RELEASED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static GUARD: RefCell<Option<Guard>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_thread_that_ends_can_block() {
+    let lock = client(&nodes(), TIMEOUT).lock("r");
+    let ending = std::thread::spawn(move || {
+        GUARD.with(|guard| *guard.borrow_mut() = Some(Guard(acquire(&lock))));
+    });
+    ending.join().unwrap();
+    assert!(RELEASED.load(Ordering::SeqCst));
 }

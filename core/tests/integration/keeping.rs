@@ -176,3 +176,27 @@ fn a_time_out_of_range_releases_nothing() {
     let guarded = guarded.ttl(TIMEOUT).keep(2 * TIMEOUT).build().unwrap();
     assert!(guarded.lock("r").keep(3 * TIMEOUT).checked().is_ok());
 }
+
+#[test]
+fn dropping_an_upgraded_lease_keeps_the_key() {
+    let servers = Servers::start(3);
+    let client = builder(&servers).build().unwrap();
+    let reader = wait(client.lock("r").shared().keep(LONG).acquire()).unwrap();
+    let writer = wait(reader.try_upgrade()).unwrap().unwrap();
+    let token = writer.token().to_owned();
+    drop(writer);
+    wait(client.close());
+    assert_eq!((0..3).filter(|node| value(&servers, *node) == token).count(), 3);
+}
+
+#[test]
+fn a_status_of_other_nodes_releases_nothing() {
+    let servers = Servers::start(3);
+    let client = builder(&servers).build().unwrap();
+    let other = Client::builder().nodes(&servers.urls[..1]).build().unwrap();
+    let lease = acquired(&client, &servers);
+    let status = wait(client.status("r")).unwrap();
+    let error = wait(other.force_release(&status)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Config, "{error}");
+    assert!(lease.is_valid() && value(&servers, 0) == lease.token());
+}

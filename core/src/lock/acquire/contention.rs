@@ -12,7 +12,7 @@ use crate::runtime::clock;
 use crate::runtime::random;
 use crate::runtime::timer::sleep;
 use crate::telemetry::events;
-use crate::wire::answer::Answered;
+use crate::wire::answer::{Answered, refusals};
 use crate::wire::request::{Request, Subject};
 use crate::wire::token::Token;
 use quorlock_protocol::node::queue;
@@ -81,8 +81,10 @@ impl Acquire {
         }
         // One check is enough: while the owner waits here, it acquires no other lease.
         let (keys, blocks) = (&self.keys, &self.blocks);
-        let own = self.renewer.find(keys, |held| held.blocks_acquire_within(blocks, keys));
-        if let Some(held) = own {
+        if !blocks.is_empty()
+            && let Some(held) =
+                self.renewer.find(keys, |held| held.blocks_acquire_within(blocks, keys))
+        {
             self.mistake = Some(Error::config(format!(
                 "this is in a block that holds {} in shared mode, so the wait would only end with that block: use \
                  try_upgrade (in Node.js tryUpgrade), or acquire after the block",
@@ -144,10 +146,11 @@ impl Acquire {
             self.joined.remove(node);
         });
         // Take the smallest rank: a node that reports a larger rank may still list waiters that have left.
-        self.waiting.stands_behind(round.refusals().filter_map(|(_, refusal)| refusal.rank).min());
+        self.waiting
+            .stands_behind(refusals(&round.answers).filter_map(|(_, refusal)| refusal.rank).min());
         let mut next = self.waiting.after(clock::now(), round.sent, loss, random::random());
         if let Next::TryAt(moment) = &mut next {
-            for (node, refusal) in round.refusals() {
+            for (node, refusal) in refusals(&round.answers) {
                 *moment = self.offered(node, &refusal.permits.slots, *moment);
             }
         }
@@ -179,7 +182,7 @@ impl Acquire {
             let retry_now = Arc::clone(&place.retry_now);
             let notification = tokio::select! {
                 biased;
-                notification = place.next_notification() => notification,
+                Some(notification) = place.next_notification() => notification,
                 () = retry_now.notified() => return,
                 () = sleep(left) => return,
             };

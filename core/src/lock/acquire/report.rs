@@ -4,9 +4,9 @@ use super::Acquire;
 use super::adoption::not_given;
 use crate::config::resources::Resources;
 use crate::error::duration::HumanDuration;
-use crate::error::{Error, ErrorCode};
+use crate::error::{Error, ErrorCode, needed};
 use crate::lock::waiting::permits::PermitChoice;
-use crate::wire::answer::Answered;
+use crate::wire::answer::{Answered, refusals};
 use crate::wire::reply::{Holder, Refusal, Reply};
 use quorlock_protocol::{Loss, NotGiven, Untransferable};
 use std::fmt;
@@ -80,7 +80,7 @@ impl Acquire {
             },
         };
         let nodes = self.driver.quorum.nodes();
-        let needed = self.driver.needed();
+        let needed = needed(self.driver.quorum.size());
         let message =
             format!("{} {held}: {granted} of {nodes} nodes granted it, {needed}", self.resources);
         let own_lease = own.and_then(|_| {
@@ -150,12 +150,7 @@ pub(super) struct Blocker<'a> {
 /// Returns the holder that the largest number of refusing nodes name. `None` if there is a tie, or if the largest group
 /// of refusing nodes names no holder.
 pub(super) fn blocker(answers: &[Option<Answered>]) -> Option<Blocker<'_>> {
-    let refusals = || {
-        answers.iter().flatten().filter_map(|answered| match answered {
-            Ok(Reply::Held(refusal)) => Some(refusal),
-            _ => None,
-        })
-    };
+    let refusals = || refusals(answers).map(|(_, refusal)| refusal);
     let count = |name: &Option<_>| refusals().filter(|refusal| refusal.holder == *name).count();
     let name = refusals().map(|refusal| &refusal.holder).max_by_key(|name| count(name))?;
     let is_tied = |other: &Refusal| other.holder != *name && count(&other.holder) == count(name);

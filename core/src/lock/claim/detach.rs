@@ -52,33 +52,14 @@ impl fmt::Debug for Detached {
     }
 }
 
-/// Detaches the lease: extends it to the ttl of `term`, takes it from its holder, and sends the [`Detached`] lease to
-/// `caller`. If the extension fails, or the caller stops waiting before that, the holder keeps the lease.
-pub(crate) async fn detach(
-    held: Arc<HeldLease>,
-    term: Term,
-    mut caller: oneshot::Sender<Result<Detached>>,
-) {
+/// Detaches the lease: extends it to the ttl of `term`, and takes it from its holder. If the extension fails, or this
+/// future is dropped before that, the holder keeps the lease.
+pub(crate) async fn detach(held: Arc<HeldLease>, term: Term) -> Result<Detached> {
     let (sender, extended) = oneshot::channel();
     held.driver.detach(extend(Arc::clone(&held), term, sender));
-    let ready = async {
-        let extended = extended.await;
-        if let Ok(Ok(())) = extended {
-            // Give the nodes time to answer: a node that has not answered a request for the lease must not vote on the
-            // adoption.
-            held.wait_a_moment_until(|state| state.claim.silent().is_empty()).await;
-        }
-        extended
-    };
-    let ready = tokio::select! {
-        biased;
-        () = caller.closed() => return,
-        ready = ready => ready,
-    };
-    // If no result was sent, the extension has panicked. Returning drops `caller`, so the waiting caller also panics.
-    let Ok(extended) = ready else { return };
-    let detached = extended.and_then(|()| held.detach(term.ttl));
-    let detached = detached.map(|text| Detached { text, held: Owned::new(held) });
-    // Sending fails if the caller is gone. The unsent `Detached` is then dropped, which releases the lock.
-    let _ = caller.send(detached);
+    extended.await.expect("the extension sends a result, unless it panics")?;
+    // Give the nodes time to answer: a node that has not answered a request for the lease must not vote on the adoption.
+    held.wait_a_moment_until(|state| state.claim.silent().is_empty()).await;
+    let text = held.detach(term.ttl)?;
+    Ok(Detached { text, held: Owned::new(held) })
 }

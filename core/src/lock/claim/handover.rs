@@ -73,7 +73,7 @@ impl Contents {
         };
         Token::from(&*self.token).is_whole()
             && Options::is_ttl(Duration::from_millis(self.within))
-            && shared.iter().all(|position| *position < resources.len())
+            && Modes::are_positions(shared, resources.len())
             && permits.as_ref().is_none_or(is_permit)
     }
 }
@@ -146,7 +146,7 @@ impl Namespace<'_> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::{Given, Leased, Namespace};
+    use super::{Contents, Given, Leased, Namespace};
     use crate::config::mode::Modes;
     use crate::config::resources::Resources;
     use crate::error::ErrorCode;
@@ -186,6 +186,29 @@ mod tests {
         assert_eq!(*giver.given.token, TOKEN.into());
         assert_eq!((giver.given.until, giver.given.within), (UNTIL, WITHIN));
         assert_eq!(giver.voters, NodeSet::from_iter([0, 2]));
+    }
+
+    #[test]
+    fn a_text_names_each_resource_once() {
+        let is_possible = |resources: &[&str], shared: &[usize]| {
+            let contents = Contents {
+                resources: resources.iter().map(|name| (*name).to_owned()).collect(),
+                shared: shared.to_vec(),
+                permits: None,
+                token: TOKEN.to_owned(),
+                within: 30_000,
+                until: UNTIL,
+                silent: Vec::new(),
+                nodes: 0,
+                prefix: 0,
+            };
+            contents.is_possible()
+        };
+        assert!(is_possible(&["a", "b"], &[0, 1]) && is_possible(&["a"; 64], &[]));
+        for shared in [&[1, 1][..], &[1, 0], &[2]] {
+            assert!(!is_possible(&["a", "b"], shared), "{shared:?}");
+        }
+        assert!(!is_possible(&[], &[]) && !is_possible(&["a"; 65], &[]));
     }
 
     fn written(permits: Option<(u32, Vec<u32>)>, given: &Given) -> String {

@@ -3,6 +3,7 @@
 //! `extend.rs` chooses the nodes and calls this module. HEAL never overwrites another holder's key. The protocol
 //! decides whether the node counts towards the majority again.
 
+use crate::lock::claim::Cleanup;
 use crate::lock::claim::held::HeldLease;
 use crate::lock::driver::Driver;
 use crate::node::exchange::PackedRequest;
@@ -12,7 +13,7 @@ use crate::telemetry::events;
 use crate::wire::answer::may_be_applied_later;
 use crate::wire::reply::Reply;
 use crate::wire::request::Request;
-use quorlock_protocol::Healed;
+use quorlock_protocol::{Healed, Term};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,8 +88,8 @@ fn wait_for_late(
                 if grant.fate.is_elsewhere() {
                     continue;
                 }
-                let gone_by = grant.key_gone_by(ttl);
-                grant.cleanup(subject, patience).release(&driver, gone_by, node);
+                let gone_by = Term { ttl, ..grant.term }.gone(clock::now());
+                Cleanup::of(subject, grant.term, patience).release(&driver, gone_by, node);
             }
         }
     }

@@ -120,17 +120,6 @@ impl Grant {
     pub(crate) fn holder(&self) -> &str {
         self.subject.token.holder().unwrap_or_default()
     }
-
-    /// Returns the arguments of the requests that delete the lease's keys or give the keys back. `subject` must have
-    /// the keys in their present mode.
-    pub(crate) fn cleanup(&self, subject: Arc<Subject>, node_timeout: Duration) -> Cleanup {
-        Cleanup::of(subject, self.term, node_timeout)
-    }
-
-    /// Returns the time by which all keys that were set with this `ttl` so far will have expired on the nodes.
-    pub(crate) fn key_gone_by(&self, ttl: Duration) -> Moment {
-        Term { ttl, ..self.term }.gone(clock::now())
-    }
 }
 
 impl LeaseState {
@@ -230,7 +219,7 @@ impl HeldLease {
         let subject = (commands != Commands::default()).then(|| Arc::clone(state.claim.subject()));
         drop(state);
         if let Some(subject) = subject {
-            let cleanup = self.grant.cleanup(subject, self.node_timeout());
+            let cleanup = Cleanup::of(subject, self.grant.term, self.node_timeout());
             cleanup.run(&self.driver, gone_by, commands);
         }
         if let Some(waiting) = self.changed.get() {
@@ -368,8 +357,14 @@ impl HeldLease {
     ) -> Result<T> {
         let mut state = self.state();
         let now = clock::now();
-        let changed = change(&mut state, now);
-        changed.map_err(|obstacle| self.obstacle_error(&state, now, participle, obstacle))
+        change(&mut state, now).map_err(|obstacle| match obstacle {
+            Obstacle::Elsewhere => {
+                self.mistake(participle, "other processes may have it too, by the text of `keep`")
+            }
+            Obstacle::Upgrading => self.mistake(participle, "it is being upgraded"),
+            Obstacle::Silent(silent) => self.silent_error(silent),
+            Obstacle::Ended(ended) => self.end_error(&state, now, ended),
+        })
     }
 
     /// Returns the error "the lease … cannot be {change}: {why}". `change` is a participle such as "upgraded".
@@ -377,24 +372,6 @@ impl HeldLease {
         let resources = &self.grant.resources;
         Error::config(format!("the lease of {resources} cannot be {change}: {why}"))
             .about(resources)
-    }
-
-    /// Returns the error that an [`Obstacle`] prevents this change of the lease. `state` is the lease's state.
-    fn obstacle_error(
-        &self,
-        state: &LeaseState,
-        now: Moment,
-        change: &str,
-        obstacle: Obstacle,
-    ) -> Error {
-        match obstacle {
-            Obstacle::Elsewhere => {
-                self.mistake(change, "other processes may have it too, by the text of `keep`")
-            }
-            Obstacle::Upgrading => self.mistake(change, "it is being upgraded"),
-            Obstacle::Silent(silent) => self.silent_error(silent),
-            Obstacle::Ended(ended) => self.end_error(state, now, ended),
-        }
     }
 
     /// Records that the lease is released at the end of a block.

@@ -180,14 +180,6 @@ impl RunningRound {
         claim.round().is_some_and(|round| round.could_win_again(lost))
     }
 
-    /// Returns the refusals received so far, each with its node.
-    pub(crate) fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
-        self.answers.iter().enumerate().filter_map(|(node, answered)| match answered {
-            Some(Ok(Reply::Held(refusal))) => Some((node, refusal)),
-            _ => None,
-        })
-    }
-
     /// Handles the votes that arrive after the decision. A grant counts for the lease while the lease is held, and is
     /// undone otherwise. A background task handles the votes that miss their deadline. Finally repairs the lease, if
     /// there is one.

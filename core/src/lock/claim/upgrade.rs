@@ -40,6 +40,12 @@ impl Lease {
     /// [`ErrorCode::Config`](crate::ErrorCode::Config) for a lease that is exclusive, that is being upgraded already,
     /// or that other processes may also have.
     pub fn try_upgrade(&self) -> Pending<Result<Option<Lease>>> {
+        self.try_upgrade_as().delivered_by(Lease::deliver)
+    }
+
+    /// Like [`Lease::try_upgrade`], for language bindings: if the new lease is dropped, the option `keep` does not apply.
+    #[doc(hidden)]
+    pub fn try_upgrade_as(&self) -> Pending<Result<Option<Lease>>> {
         let started = Upgrading::begin(self).and_then(|upgrading| {
             let driver = Arc::clone(&upgrading.held.driver);
             driver.begin_for(|caller| upgrade(upgrading, caller))

@@ -9,13 +9,14 @@ use crate::config::resources::Resources;
 use crate::runtime::mutex::Mutex;
 use crate::runtime::random;
 use crate::telemetry::events;
-use crate::wire::answer::Answered;
+use crate::wire::answer::{Answered, refusals};
 use crate::wire::keys::Keys;
-use crate::wire::reply::{Refusal, Reply};
+use crate::wire::reply::Reply;
 use crate::wire::request::Subject;
 use quorlock_protocol::{Quorum, Slots, promising};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// When a client has entries for this many semaphores, it removes the unused entries before it adds another one.
 const REMEMBERED: usize = 1_000;
@@ -34,7 +35,7 @@ pub(crate) struct Semaphores {
 pub(crate) struct SemaphoreSlots {
     slots: Mutex<Slots>,
     /// The largest limit of another client that was logged so far; zero if none was logged.
-    other_limit: Mutex<u32>,
+    other_limit: AtomicU32,
 }
 
 impl Semaphores {
@@ -64,13 +65,7 @@ impl SemaphoreSlots {
     /// Logs a warning if `known`, the number of slots that a node knows, is larger than `limit`: another client then
     /// uses a larger limit. Does not log the same number or a smaller one again.
     fn check_limit(&self, resource: &Resources, limit: u32, known: u32) {
-        let is_new = {
-            let mut other = self.other_limit.lock();
-            let is_new = known > limit.max(*other);
-            *other = if is_new { known } else { *other };
-            is_new
-        };
-        if is_new {
+        if known > limit && known > self.other_limit.fetch_max(known, Ordering::Relaxed) {
             events::limits_differ(resource, limit, known);
         }
     }
@@ -175,16 +170,9 @@ impl PermitChoice {
         quorum: Quorum,
         waits: bool,
     ) -> bool {
-        let refusals = answers.iter().flatten().filter_map(|answer| match answer {
-            Ok(Reply::Held(Refusal { permits, .. })) => Some(permits),
-            _ => None,
-        });
-        let mut reports = Vec::new();
-        let mut known = 0;
-        for permits in refusals {
-            known = known.max(permits.known);
-            reports.push(permits.slots.as_slice());
-        }
+        let permits: Vec<_> = refusals(answers).map(|(_, refusal)| &refusal.permits).collect();
+        let known = permits.iter().map(|permits| permits.known).max().unwrap_or_default();
+        let reports: Vec<_> = permits.iter().map(|permits| permits.slots.as_slice()).collect();
         let has_offers = reports.iter().any(|slots| !slots.is_empty());
         self.semaphore.check_limit(&self.resources, self.limit, known);
         let is_silent = |answer: &&Option<Answered>| match answer {

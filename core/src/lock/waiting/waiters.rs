@@ -276,26 +276,15 @@ impl Place {
         });
     }
 
-    /// Returns the sender of notifications to this waiter; `None` if the waiter is not registered.
-    fn sender(&self) -> Option<mpsc::Sender<Notification>> {
-        self.notifications.as_ref().map(|(sender, _)| sender.clone())
-    }
-
-    /// Waits for the next notification. Never returns if the waiter is not registered. Cancel-safe.
-    pub(crate) async fn next_notification(&mut self) -> Notification {
-        match &mut self.notifications {
-            Some((_, notifications)) => match notifications.recv().await {
-                Some(notification) => notification,
-                None => std::future::pending().await,
-            },
-            None => std::future::pending().await,
-        }
+    /// Waits for the next notification. `None` if the waiter is not registered. Cancel-safe.
+    pub(crate) async fn next_notification(&mut self) -> Option<Notification> {
+        self.notifications.as_mut()?.1.recv().await
     }
 
     /// Returns the waiter's entry for the nodes' queues. `None` if the waiter is not registered for notifications, or
     /// if no node has reported its clock yet: the ticket is a time by the nodes' clocks.
     pub(crate) fn queue_entry(&mut self) -> Option<QueueEntry> {
-        let sender = self.sender()?;
+        let sender = self.notifications.as_ref()?.0.clone();
         let Waiters { subscriber, clocks, .. } = &*self.waiters;
         self.ticket = self.ticket.or_else(|| clocks.at(self.arrived).map(queue::ticket));
         Some(QueueEntry {

@@ -5,7 +5,7 @@
 //! RELEASE. Mainly `lease.rs` and `renewer.rs` call this code.
 
 use super::{Grant, HANDED_OVER, HeldLease, LeaseState, Watcher, answer_caller};
-use crate::error::{Error, ErrorCode};
+use crate::error::{Error, ErrorCode, needed};
 use crate::lock::claim::handover::Leased;
 use crate::lock::claim::release::RunningRelease;
 use crate::lock::claim::{Claim, Commands};
@@ -262,7 +262,7 @@ impl HeldLease {
             "too few nodes could vote on an adoption of {resources}: {} of {nodes} have not answered earlier \
              requests for it, {}",
             silent.len(),
-            self.driver.needed(),
+            needed(self.driver.quorum.size()),
         );
         Error::new(ErrorCode::NoQuorum, message).about(resources)
     }
