@@ -37,6 +37,9 @@ struct Times {
     max: f64,
 }
 
+/// The longest `--duration`.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The durations of each acquire and of the following release.
 type Cycles = Vec<(Duration, Duration)>;
 
@@ -47,8 +50,9 @@ pub(crate) async fn bench(
 ) -> Result<u8, Failure> {
     let client = client(nodes)?;
     let length = duration::of(&wanted.duration).filter(|length| !length.is_zero());
-    let length =
-        length.ok_or_else(|| Failure::Usage("--duration must be longer than 0".to_owned()))?;
+    let length = length.filter(|length| *length <= LONGEST).ok_or_else(|| {
+        Failure::Usage("--duration must be longer than 0, and at most a year".to_owned())
+    })?;
     let resources =
         (0..wanted.concurrency).map(|_| random_name()).collect::<Result<Vec<_>, _>>()?;
     let mut signals = Signals::new().map_err(|error| Failure::own("no signals", &error))?;

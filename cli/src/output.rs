@@ -363,6 +363,9 @@ pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
     exit::USAGE
 }
 
+/// The largest number of short flags that are written as one argument.
+const SHORT_FLAGS: usize = 8;
+
 /// Replaces arguments and values of environment variables that may be secrets, such as a URL in the wrong place.
 fn without_values(mut text: String, arguments: &[OsString]) -> String {
     let variables = std::env::vars_os()
@@ -371,10 +374,13 @@ fn without_values(mut text: String, arguments: &[OsString]) -> String {
     let given = arguments.iter().chain(&variables);
     let mut secrets = Vec::new();
     for given in given.map(|given| given.to_string_lossy()) {
-        // As a whole, as the value of a long flag, and as that of a short flag.
+        // As a whole, as the value of a long flag, and as that of a short flag, which may follow others.
         let value = given.split_once('=').map(|(_, value)| value);
-        let attached = given.strip_prefix('-').and_then(|flag| flag.get(1..));
-        for part in [Some(&*given), value, attached].into_iter().flatten() {
+        let short = given.strip_prefix('-').filter(|flags| !flags.starts_with('-'));
+        let ends = short.into_iter().flat_map(|flags| {
+            flags.char_indices().skip(1).take(SHORT_FLAGS).map(move |(at, _)| &flags[at..])
+        });
+        for part in [Some(&*given), value].into_iter().flatten().chain(ends) {
             let shown = without_secrets(part);
             if shown != part {
                 secrets.push((part.to_owned(), shown.into_owned()));

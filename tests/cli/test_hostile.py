@@ -200,6 +200,7 @@ PLACES = [
     ["list", "--limit", "{}"],
     ["run", "-w{}", "r", "--", "true"],
     ["run", "-E{}", "r", "--", "true"],
+    ["run", "-nw{}", "r", "--", "true"],
     ["run", "--limit", "{}", "r", "--", "true"],
     ["run", "r", "--", "{}"],
     ["run", "--adopt", "--lease-file", "{}", "--", "true"],

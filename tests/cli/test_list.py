@@ -49,6 +49,7 @@ def test_list_shows_held_resources_and_no_other_keys(
         ("text", "x"),
         ("long", secrets.token_hex(21)),
         ("upper", secrets.token_hex(20).upper()),
+        ("x" * 8193, secrets.token_hex(20)),
     ]:
         store(servers, key, value)
     for server in servers:

@@ -50,6 +50,7 @@ def quorlock() -> CommandLine:
         (["status", ""], "not an empty one"),
         (["status", "--drift-factor", "0.9", "r"], "--drift-factor must be a number"),
         (["bench", "--duration", "0"], "--duration"),
+        (["bench", "--duration", "200000000000000d"], "--duration"),
         (["bench", "--concurrency", "0"], "--concurrency"),
         (["--nodes-file", "/no/such/file", "doctor"], "/no/such/file"),
         (["--nodes-file", "/dev/null", "doctor"], "/dev/null contains no URL"),

@@ -3,6 +3,7 @@
 //! Listing reads every key of every node with SCAN, page by page, so its cost grows with the number of keys.
 
 use crate::client::setup::Setup;
+use crate::config::resources::Resources;
 use crate::error::{Error, ErrorCode, NodeOutcome, NodeReport, Result, needed};
 use crate::lock::driver::Driver;
 use crate::node::Node;
@@ -50,7 +51,13 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     for (keys, is_all) in answers.into_iter().flatten() {
         is_cut |= !is_all;
         let names = keys.iter().filter_map(|key| key.strip_prefix(&**key_prefix));
-        resources.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
+        // A key of another program may be no possible key of a lock, although its value looks like a token.
+        let is_possible = |name: &&str| {
+            let name = Resources::from(*name);
+            let keys = name.check_keys(key_prefix, driver.has_cluster);
+            name.check().and(keys).is_ok()
+        };
+        resources.extend(names.filter(is_possible).map(str::to_owned));
     }
     is_cut |= resources.len() > limit;
     Ok((resources.into_iter().take(limit).collect(), is_cut))
