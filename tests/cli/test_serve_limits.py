@@ -340,3 +340,33 @@ def test_a_request_behind_one_that_waits_is_counted(program: CommandLine, path: 
         wait_until(lambda: int(client.status()["memory"]) > idle + 400_000)
         waiter.close()
         wait_until(lambda: int(client.status()["memory"]) < idle)
+
+
+def test_a_pipeline_survives_when_others_use_all_memory(program: CommandLine, path: Path) -> None:
+    count = 2_000
+    with Daemon(program, path, "--max-memory", "4MiB") as daemon, contextlib.ExitStack() as stack:
+        client, other = (stack.enter_context(daemon.connect()) for _ in range(2))
+        lease, _ = client.lock("r")
+        for length in (8_000, 100, 1):
+            for number in range(10_000):
+                other.send("LOCK", f"{length}-{number}".ljust(length, "x"))
+                if not isinstance(reply_or_error(other), list):
+                    break
+        client.socket.sendall(encode_command("EXTEND", lease) * count)
+        assert all(int(str(client.reply())) > 0 for _ in range(count))
+        assert client.ask("UNLOCK", lease) == 1
+
+
+def test_a_client_that_leaves_with_input_unread_leaves_nothing(
+    program: CommandLine, path: Path, servers: Servers
+) -> None:
+    with Daemon(program, path) as daemon, daemon.connect() as client, daemon.connect() as waiter:
+        client.lock("r")
+        waiter.lock("s")
+        waiter.send("LOCK", "r", "WAIT", "FOREVER")
+        waiter.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiter.socket.send(encode_command("PING") * 10_000)
+        waiter.close()
+        wait_until(lambda: not any(server.command("EXISTS", "s") for server in servers))

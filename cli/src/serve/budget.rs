@@ -139,8 +139,15 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, renewals, renewals_of};
+    use super::{Budget, of_lease, renewals, renewals_of};
     use std::time::Duration;
+
+    #[test]
+    fn each_resource_and_each_permit_takes_memory() {
+        let one = of_lease(100, 1, 0);
+        assert!(of_lease(100, 64, 0) > one + 63 * 500);
+        assert!(of_lease(100, 1, 10) > one + 10 * (1_500 + 700));
+    }
 
     #[test]
     fn the_budget_of_renewals_depends_on_resources_and_ttl() {

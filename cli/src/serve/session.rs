@@ -15,11 +15,14 @@ use quorlock::{Client, Dialect, Error, Lease, OptionValue, Owner, Pending};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::{self, watch};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
+
+/// The pause between two looks whether a client whose input is not read has gone away.
+const LOOK_FOR_END: Duration = Duration::from_millis(100);
 
 /// All clients run in one task, which is therefore not the owner of their leases.
 const NO_OWNER: Option<Owner> = None;
@@ -308,18 +311,13 @@ impl Session {
         may_drain: bool,
     ) -> Result<T, Stop> {
         let mut pending = pin!(pending);
+        let mut is_full = false;
         self.flush().await?;
         loop {
             tokio::select! {
                 biased;
                 value = &mut pending => return Ok(value),
-                read = read_some(&mut self.stream, &mut self.input) => {
-                    read?;
-                    if self.input.bytes.len() > 2 * MAX_REQUEST {
-                        let what = "too much was sent behind a request that waits";
-                        return Err(End::Malformed(what).into());
-                    }
-                }
+                read = read_behind(&mut self.stream, &mut self.input, &mut is_full) => read?,
                 () = reached(&mut self.phase, Phase::Draining), if may_drain => {
                     return Err(CLOSING.to_owned().into());
                 }
@@ -737,6 +735,32 @@ async fn read_some(stream: &mut UnixStream, input: &mut Input) -> Result<(), End
             Ok(())
         }
     }
+}
+
+/// Waits for input behind a request that waits, and reads it. If there is no memory for it, or if it is as long as two
+/// requests, reads no more from then on, and only waits for the client to go away.
+async fn read_behind(
+    stream: &mut UnixStream,
+    input: &mut Input,
+    is_full: &mut bool,
+) -> Result<(), End> {
+    if *is_full {
+        loop {
+            sleep(LOOK_FOR_END).await;
+            let ready = stream.ready(Interest::READABLE).await.map_err(|_| End::Gone)?;
+            if ready.is_read_closed() {
+                return Err(End::Gone);
+            }
+        }
+    }
+    match read_some(stream, input).await {
+        Err(End::UsedUp) => *is_full = true,
+        read => {
+            read?;
+            *is_full = input.bytes.len() > 2 * MAX_REQUEST;
+        }
+    }
+    Ok(())
 }
 
 /// Returns for how many milliseconds the lease is certainly valid.

@@ -21,6 +21,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+/// The longest time by which a test can move the clock.
+const MOST_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// In-memory nodes for tests. The name of each node is unique in this process. Dropping a `TestNodes` removes its
 /// nodes, so close the clients of these nodes first.
 ///
@@ -107,9 +110,10 @@ impl TestNodes {
     /// the time had really passed. Timers of other code are not affected.
     ///
     /// The call fails with [`ErrorCode::Config`](crate::ErrorCode::Config) if an open client of this process has used a
-    /// node that is not in-memory.
+    /// node that is not in-memory, or if `time` is longer than 100 years.
     pub fn advance(&self, time: Duration) -> Pending<Result<()>> {
         Pending::started(run(async move {
+            check_time(time)?;
             let end = clock::now().plus(time);
             loop {
                 settle().await;
@@ -136,6 +140,7 @@ impl TestNodes {
     /// The call fails in the same case as [`TestNodes::advance`].
     pub fn suspend(&self, time: Duration) -> Pending<Result<()>> {
         Pending::started(run(async move {
+            check_time(time)?;
             settle().await;
             move_clock(time)?;
             wake_followers();
@@ -221,6 +226,14 @@ impl Drop for TestNodes {
 #[must_use = "dropping it stops it"]
 pub struct FastForward {
     _stop: DropGuard,
+}
+
+fn check_time(time: Duration) -> Result<()> {
+    if time <= MOST_TIME {
+        Ok(())
+    } else {
+        Err(Error::config("the time must be at most 100 years"))
+    }
 }
 
 fn checked_time(dialect: Dialect, time: &OptionValue) -> Result<Duration> {
