@@ -49,11 +49,6 @@ export class QuorlockError extends Error {
   readonly resources: readonly string[]
   /** The outcome at each node; empty if no request was sent. */
   readonly nodes: readonly NodeReport[]
-  /** For your own tests: quorlock creates the errors that it throws. */
-  constructor(
-    message?: string,
-    details?: { cause?: unknown; resources?: readonly string[]; nodes?: readonly NodeReport[]; holder?: string; reason?: string },
-  )
 }
 
 /** A URL, option, node list, resource or argument is invalid. */

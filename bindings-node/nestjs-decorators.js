@@ -27,7 +27,9 @@ const requests = new AsyncLocalStorage()
 function Locked(resources, options) {
   // A wrong argument is refused when the class is defined.
   if (typeof resources !== 'function') namesOf(resources)
-  const given = optionsOf(options)
+  const checked = optionsOf(options)
+  // A plain object, because the client may be a mock.
+  const given = options && { ...checked }
   const resourcesOf = typeof resources === 'function' ? resources : () => resources
 
   return (target, key, descriptor) => {

@@ -355,18 +355,6 @@ def test_a_stderr_that_nobody_reads_delays_no_client(quorlock: CommandLine, path
         assert daemon.process.wait(30) == 0
 
 
-def test_too_much_behind_a_request_that_waits_ends_the_connection(
-    quorlock: CommandLine, path: Path
-) -> None:
-    with Daemon(quorlock, path) as daemon, daemon.connect() as client, daemon.connect() as other:
-        other.lock("r")
-        client.send("LOCK", "r", "WAIT", "FOREVER")
-        with pytest.raises(OSError, match=r"Broken pipe|Connection reset"):
-            while True:
-                client.send("ECHO", "x" * 100_000)
-        wait_until(lambda: other.status()["connected"] == 1)
-
-
 def send_for_ever(client: Connection) -> None:
     """Sends requests and reads no reply, until the daemon closes the connection."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):

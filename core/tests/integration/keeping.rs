@@ -184,9 +184,11 @@ fn dropping_an_upgraded_lease_keeps_the_key() {
     let reader = wait(client.lock("r").shared().keep(LONG).acquire()).unwrap();
     let writer = wait(reader.try_upgrade()).unwrap().unwrap();
     let token = writer.token().to_owned();
+    let all_have_it = || (0..3).all(|node| value(&servers, node) == token);
+    wait_until("all nodes have the key", all_have_it);
     drop(writer);
     wait(client.close());
-    assert_eq!((0..3).filter(|node| value(&servers, *node) == token).count(), 3);
+    assert!(all_have_it());
 }
 
 #[test]
