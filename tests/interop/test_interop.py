@@ -154,6 +154,8 @@ def test_quorlock_excludes_a_peer(fleet: Fleet) -> None:
         lease.extend()
         assert not fleet.process.acquire(fleet.resource, TTL), "not excluded after an extension"
         assert lease.release()
+    # If the peer acquired before the last RELEASE has arrived, that node would stay without a key.
+    wait_until(fleet.is_free)
     wait_until(lambda: fleet.process.acquire(fleet.resource, TTL))
     fleet.await_stragglers()
     fleet.process.release(fleet.resource)
