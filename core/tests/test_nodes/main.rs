@@ -229,6 +229,34 @@ fn clock_of_clients_of_real_nodes_cannot_be_moved() {
 }
 
 #[test]
+fn the_clock_cannot_be_moved_by_centuries() {
+    let _turn = turn();
+    let nodes = TestNodes::new(1).unwrap();
+    for refused in [done(nodes.advance(Duration::MAX)), done(nodes.suspend(Duration::MAX))] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Config);
+        assert!(error.to_string().contains("100 years"), "{error}");
+    }
+}
+
+#[test]
+fn readers_are_no_leaders() {
+    let _turn = turn();
+    let nodes = TestNodes::new(3).unwrap();
+    let client = client(&nodes);
+    let reader = done(client.lock("r").shared().acquire()).unwrap();
+    let watch = client.watch("r");
+    let mut next = watch.after(0);
+    // The observer looks at the nodes every few seconds.
+    advance(&nodes, MINUTE);
+    assert!(next.block_for(Duration::ZERO).is_none());
+    assert!(done(reader.release()));
+    let leader = acquire(&client).unwrap();
+    advance(&nodes, MINUTE);
+    assert_eq!(done(next).unwrap().fence, leader.fence());
+}
+
+#[test]
 fn doctor_waits_for_a_frozen_node() {
     let _turn = turn();
     let nodes = TestNodes::new(3).unwrap();
