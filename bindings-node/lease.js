@@ -49,7 +49,10 @@ function sharedBlock(client, lease) {
 }
 
 /** Returns the numbers of the blocks that the caller is in and that have a shared lease of this client. */
-const blocksOf = (client) => openBlocks().flatMap((block) => (block.client === client ? [block.number] : []))
+const blocksOf = (client) =>
+  openBlocks()
+    .filter((block) => block.client === client)
+    .map((block) => block.number)
 
 /** Set by the class, because only it has access to the native lease. */
 let enterBlock

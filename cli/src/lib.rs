@@ -96,11 +96,6 @@ fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Fai
     runtime.map_err(|error| Failure::own("the event loop cannot start", &error))?.block_on(work)
 }
 
-#[test]
-fn the_arguments_are_well_defined() {
-    args::command().debug_assert();
-}
-
 /// Opens `/dev/null` in place of each standard stream that is closed. A program in Rust begins with that, but one in
 /// Python does not. Otherwise, a file of the runtime would get the stream's number, and a command would inherit it.
 #[cfg(unix)]
@@ -112,4 +107,9 @@ fn open_standard_streams() {
     {
         let _ = null.into_raw_fd();
     }
+}
+
+#[test]
+fn the_arguments_are_well_defined() {
+    args::command().debug_assert();
 }

@@ -337,7 +337,7 @@ def test_a_command_that_may_not_be_killed_is_reported(
 ) -> None:
     setpriv = shutil.which("setpriv")
     assert setpriv
-    # Like sudo, this program runs as root, whoever starts it.
+    # This program runs as root even if another user starts it, as sudo does.
     as_root = Path(shutil.copy(setpriv, scratch / "as-root"))
     as_root.chmod(0o4755)
     command = [str(as_root), "--reuid=0", "sh", "-c", "echo $$; exec sleep 1000"]

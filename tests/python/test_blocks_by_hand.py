@@ -22,6 +22,19 @@ def memory(request: pytest.FixtureRequest) -> Iterator[quorlock.Client]:
         yield client
 
 
+class Service:
+    """Enters a block in one method, and leaves it in another."""
+
+    def __init__(self, semaphore: quorlock.Semaphore) -> None:
+        self.semaphore = semaphore
+
+    def start(self) -> quorlock.Lease:
+        return self.semaphore.__enter__()
+
+    def stop(self) -> None:
+        self.semaphore.__exit__(None, None, None)
+
+
 def test_a_stack_leaves_the_block_that_it_entered(memory: quorlock.Client) -> None:
     semaphore = memory.semaphore("s", limit=4)
     first, second = contextlib.ExitStack(), contextlib.ExitStack()
@@ -49,15 +62,8 @@ def test_an_async_stack_leaves_the_block_that_it_entered(memory: quorlock.Client
 
 
 def test_an_object_leaves_the_block_that_it_entered(memory: quorlock.Client) -> None:
-    class Service:
-        def start(self) -> quorlock.Lease:
-            return semaphore.__enter__()
-
-        def stop(self) -> None:
-            semaphore.__exit__(None, None, None)
-
     semaphore = memory.semaphore("s", limit=4)
-    first, second = Service(), Service()
+    first, second = Service(semaphore), Service(semaphore)
     held, renewed = first.start(), second.start()
     thread = threading.Thread(target=first.stop)
     thread.start()
@@ -68,13 +74,6 @@ def test_an_object_leaves_the_block_that_it_entered(memory: quorlock.Client) -> 
 
 
 def test_threads_that_share_an_object_leave_their_own_blocks(memory: quorlock.Client) -> None:
-    class Service:
-        def start(self) -> quorlock.Lease:
-            return semaphore.__enter__()
-
-        def stop(self) -> None:
-            semaphore.__exit__(None, None, None)
-
     def run(name: str) -> None:
         lease = service.start()
         both.wait(TIMEOUT)
@@ -82,7 +81,7 @@ def test_threads_that_share_an_object_leave_their_own_blocks(memory: quorlock.Cl
         left[name] = not lease.valid
         both.wait(TIMEOUT)
 
-    semaphore, service = memory.semaphore("s", limit=4), Service()
+    service = Service(memory.semaphore("s", limit=4))
     both, left = threading.Barrier(2), dict[str, bool]()
     threads = [threading.Thread(target=run, args=[name]) for name in "ab"]
     for thread in threads:

@@ -131,7 +131,7 @@ impl TestNodes {
     /// Like [`TestNodes::advance`], but takes the time as `dialect` writes it. For language bindings.
     #[doc(hidden)]
     pub fn advance_by(&self, dialect: Dialect, time: &OptionValue) -> Pending<Result<()>> {
-        Pending::started(checked_time(dialect, time).map(|time| self.advance(time)))
+        Pending::started(time_of(dialect, time).map(|time| self.advance(time)))
     }
 
     /// Moves the clock ahead by `time` in one jump, as if this process had been suspended while the nodes kept running.
@@ -152,7 +152,7 @@ impl TestNodes {
     /// Like [`TestNodes::suspend`], but takes the time as `dialect` writes it. For language bindings.
     #[doc(hidden)]
     pub fn suspend_by(&self, dialect: Dialect, time: &OptionValue) -> Pending<Result<()>> {
-        Pending::started(checked_time(dialect, time).map(|time| self.suspend(time)))
+        Pending::started(time_of(dialect, time).map(|time| self.suspend(time)))
     }
 
     /// Moves the clock ahead to the next timer whenever a caller waits for an operation, such as an acquire. The
@@ -228,6 +228,7 @@ pub struct FastForward {
     _stop: DropGuard,
 }
 
+/// Fails if `time` is longer than [`MOST_TIME`].
 fn check_time(time: Duration) -> Result<()> {
     if time <= MOST_TIME {
         Ok(())
@@ -236,7 +237,8 @@ fn check_time(time: Duration) -> Result<()> {
     }
 }
 
-fn checked_time(dialect: Dialect, time: &OptionValue) -> Result<Duration> {
+/// Returns the time that is given as `dialect` writes it.
+fn time_of(dialect: Dialect, time: &OptionValue) -> Result<Duration> {
     let given = match time {
         OptionValue::Number(number) => {
             Duration::try_from_secs_f64(number * dialect.unit() / 1e9).ok()

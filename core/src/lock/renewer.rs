@@ -86,6 +86,7 @@ struct ScheduledLease {
 type DueLease = (u64, Arc<HeldLease>);
 
 impl Schedule {
+    /// Returns the hash of each lock key of a lease.
     fn locks(&self, lease: &HeldLease) -> Vec<u64> {
         lease.grant.subject.keys.iter().map(|keys| self.hashing.hash_one(&keys.lock)).collect()
     }
