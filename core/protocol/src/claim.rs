@@ -9,7 +9,7 @@ use crate::footprint::Footprint;
 use crate::lease::{Ended, Extended, Extension, Lease, Release};
 use crate::quorum::{NodeSet, Quorum};
 use crate::round::{Actions, Event, Outcome, Round, Vote};
-use crate::tally::{Answer, Healed};
+use crate::tally::{Answer, Healing};
 use crate::term::{Keep, Moment, Term};
 use core::time::Duration;
 
@@ -455,29 +455,32 @@ impl<S: Clone + PartialEq> Claim<S> {
             return None;
         }
         let ttl = self.lease.heal(now, self.term)?;
-        nodes.iter().for_each(|node| self.footprint.sent_heal(node));
+        nodes.iter().for_each(|node| self.footprint.sends_heal(node));
         Some(ttl)
     }
 
-    /// Records a node's answer to a HEAL with this ttl. `healed` is `None` if the node did not answer in time.
-    /// `is_open`: whether the node may still apply the HEAL.
+    /// Records what has become of a HEAL with this ttl to a node.
     ///
-    /// If the lease was released, upgraded or detached, the node must get RELEASE with the lease's token, because the
-    /// HEAL may have set the key. This method returns that RELEASE; but while a release is in progress,
-    /// [`Claim::end_release`] returns it later. The adopters of a detached lease do not need the key, because this node
-    /// must not vote on an adoption.
+    /// If the HEAL was sent, and the lease was released, upgraded or detached, the node must get RELEASE with the
+    /// lease's token, because the HEAL may have set the key. This method returns that RELEASE; but while a release is
+    /// in progress, [`Claim::end_release`] returns it later. The adopters of a detached lease do not need the key,
+    /// because this node must not vote on an adoption.
     pub fn healed(
         &mut self,
         now: Moment,
         (node, ttl): (usize, Duration),
-        healed: Option<Healed>,
-        is_open: bool,
+        healing: Healing,
     ) -> Commands<S> {
-        if let Some(healed) = healed {
-            self.lease.healed(node, healed);
-        }
-        if !is_open {
-            self.footprint.answered_heal(node);
+        match healing {
+            Healing::Unsent => {
+                self.footprint.did_not_send_heal(node);
+                return Commands::default();
+            }
+            Healing::Open => {}
+            Healing::Answered(healed) => {
+                self.footprint.answered_heal(node);
+                healed.into_iter().for_each(|healed| self.lease.healed(node, healed));
+            }
         }
         self.footprint.set_keys_until(Term { ttl, ..self.term }.gone(now));
         let mut commands = Commands::default();

@@ -18,7 +18,7 @@ pub struct Footprint<S> {
     round_holders: NodeSet,
     /// The nodes that have not answered the request of the round, and may still set the key.
     unanswered: NodeSet,
-    /// The nodes to which HEAL was sent. These nodes may also hold the key.
+    /// The nodes that have answered a HEAL. These nodes may also hold the key.
     healed: NodeSet,
     /// The open requests that were sent after the round, each with the node that may still apply the request.
     open: Vec<(Sent<S>, usize)>,
@@ -62,15 +62,20 @@ impl<S: Clone + PartialEq> Footprint<S> {
         self.gone_by = self.gone_by.max(gone_by);
     }
 
-    /// Records that HEAL is sent to a node.
-    pub fn sent_heal(&mut self, node: usize) {
-        self.healed.insert(node);
+    /// Records that HEAL is about to be sent to a node.
+    pub fn sends_heal(&mut self, node: usize) {
         self.open.push((Sent::Heal, node));
     }
 
-    /// Records that a HEAL to a node is no longer open: the node has answered it, or can no longer apply it.
+    /// Records that a node has answered a HEAL.
     pub fn answered_heal(&mut self, node: usize) {
-        self.answered(&(Sent::Heal, node));
+        self.healed.insert(node);
+        self.close(&(Sent::Heal, node));
+    }
+
+    /// Records that a HEAL was not sent to a node, and will not be sent.
+    pub fn did_not_send_heal(&mut self, node: usize) {
+        self.close(&(Sent::Heal, node));
     }
 
     /// Records that GIVE BACK of a failed upgrade is sent to `nodes`.
@@ -80,11 +85,11 @@ impl<S: Clone + PartialEq> Footprint<S> {
 
     /// Records that a node has answered a GIVE BACK of this upgrade.
     pub fn answered_give_back(&mut self, upgrade: &S, node: usize) {
-        self.answered(&(Sent::GiveBack(upgrade.clone()), node));
+        self.close(&(Sent::GiveBack(upgrade.clone()), node));
     }
 
     /// Removes one of the open requests that equal `request`. It does not matter which one.
-    fn answered(&mut self, request: &(Sent<S>, usize)) {
+    fn close(&mut self, request: &(Sent<S>, usize)) {
         if let Some(position) = self.open.iter().position(|open| open == request) {
             self.open.remove(position);
         }
@@ -104,7 +109,8 @@ impl<S: Clone + PartialEq> Footprint<S> {
 
     /// The nodes that may hold the key. Repeat RELEASE on each of these nodes until the node answers.
     pub fn holders(&self) -> NodeSet {
-        self.round_holders.with(self.healed)
+        let healing = self.open.iter().filter(|(sent, _)| matches!(sent, Sent::Heal));
+        self.round_holders.with(self.healed).with(healing.map(|(_, node)| *node).collect())
     }
 
     /// The nodes that may still hold the key of the giver. The giver is the lease from which this lease was adopted or

@@ -61,7 +61,7 @@ pub use quorum::{MAX_NODES, NodeSet, Quorum};
 pub use renewal::Upkeep;
 pub use round::{Actions, Event, Loss, Outcome, Round, Vote};
 pub use slots::{Slots, promising};
-pub use tally::{Answer, Healed};
+pub use tally::{Answer, Healed, Healing};
 pub use term::{Keep, Moment, Term};
 pub use transfer::{AdoptionTally, NotGiven, Untransferable};
 pub use turns::{Calls, LONGEST_CALL, Turns};

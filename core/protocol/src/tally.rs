@@ -33,6 +33,17 @@ pub enum Healed {
     Passed,
 }
 
+/// What has become of a HEAL to one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Healing {
+    /// The HEAL was not sent, and will not be sent.
+    Unsent,
+    /// The node has not answered, and may still apply the HEAL.
+    Open,
+    /// The node has answered. `None` if the answer does not count: it came after the deadline, or was an error.
+    Answered(Option<Healed>),
+}
+
 /// The answers to one request, by node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tally {

@@ -51,7 +51,7 @@ pub(crate) struct Driver {
     /// The holder name of a lease whose lock sets no name: the name of this process.
     pub(crate) process_name: Arc<str>,
     deadlines: Arc<Deadlines>,
-    tasks: TaskTracker,
+    pub(crate) tasks: TaskTracker,
     has_run_tasks: AtomicBool,
     /// Whether any node is a Redis Cluster, where each request may only contain keys of one slot.
     pub(crate) has_cluster: bool,

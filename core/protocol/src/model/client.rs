@@ -7,7 +7,7 @@ use super::scope::Scope;
 use super::settings::{NODES, TERM, Token};
 use super::world::{Client, Offer, Reply, Request, World};
 use crate::node::readers::LockMode;
-use crate::{Answer, Commands, Event, Extended, Healed, NodeSet, Origin, Outcome, Round, Vote};
+use crate::{Answer, Commands, Event, Extended, Healing, NodeSet, Origin, Outcome, Round, Vote};
 
 impl World {
     /// Begins a round. If there is an offer, the client tries to adopt the offered lease.
@@ -168,7 +168,7 @@ impl World {
                     owned.healing[node] -= 1;
                     owned.healing_late[node] += 1;
                 }
-                return self.healed(number, node, token, None, true);
+                return self.healed(number, node, token, Healing::Open);
             }
             _ => {}
         }
@@ -186,7 +186,7 @@ impl World {
                     owned.healing[node] = 0;
                     owned.healing_late[node] = 0;
                 }
-                self.healed(number, node, token, None, true);
+                self.healed(number, node, token, Healing::Open);
             }
             Awaited::GiveBack(upgrade) => self.gave_back(number, node, upgrade, false),
             Awaited::Release(token) => self.released(number, node, token),
@@ -243,7 +243,8 @@ impl World {
                 let pending = if is_late { &mut owned.healing_late } else { &mut owned.healing };
                 pending[node] -= 1;
                 // An answer after the deadline does not count.
-                self.healed(number, node, token, Some(healed).filter(|_| !is_late), false);
+                let healed = Some(healed).filter(|_| !is_late);
+                self.healed(number, node, token, Healing::Answered(healed));
             }
             Reply::Extended(_, done) => {
                 let client = &self.clients[number];
@@ -504,31 +505,26 @@ impl World {
     fn heal(&mut self, number: usize, token: Token, nodes: NodeSet) -> bool {
         let now = self.now(number);
         let client = &mut self.clients[number];
-        let nodes: NodeSet = nodes.iter().filter(|node| !client.links[*node].broken).collect();
-        let Some(owned) = client.owned_mut(token).filter(|_| !nodes.is_empty()) else {
-            return false;
-        };
+        let sent: NodeSet = nodes.iter().filter(|node| !client.links[*node].broken).collect();
+        let Some(owned) = client.owned_mut(token) else { return false };
         let Some(ttl) = owned.claim.heal(now, nodes) else { return false };
-        nodes.iter().for_each(|node| owned.healing[node] += 1);
+        sent.iter().for_each(|node| owned.healing[node] += 1);
         let Owned { giver, mode, .. } = *owned;
         let fence = owned.claim.lease().fence();
-        self.send_to(number, nodes, &Request::Heal { token, giver, mode, ttl, fence });
-        true
+        self.send_to(number, sent, &Request::Heal { token, giver, mode, ttl, fence });
+        nodes
+            .without(sent)
+            .iter()
+            .for_each(|node| self.healed(number, node, token, Healing::Unsent));
+        !sent.is_empty()
     }
 
-    /// Passes the answer to a HEAL to the claim.
-    fn healed(
-        &mut self,
-        number: usize,
-        node: usize,
-        token: Token,
-        healed: Option<Healed>,
-        is_open: bool,
-    ) {
+    /// Tells the claim what has become of a HEAL.
+    fn healed(&mut self, number: usize, node: usize, token: Token, healing: Healing) {
         let now = self.now(number);
         let Some(owned) = self.clients[number].owned_mut(token) else { return };
         // The ttl matters only for `gone_by`, which the model does not use.
-        let commands = owned.claim.healed(now, (node, TERM.ttl), healed, is_open);
+        let commands = owned.claim.healed(now, (node, TERM.ttl), healing);
         self.carry_out(number, token, commands);
         self.tidy(number);
     }

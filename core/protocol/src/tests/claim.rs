@@ -2,8 +2,8 @@
 
 use super::{END, TERM, at};
 use crate::{
-    Answer, Claim, Commands, Ended, Event, Extended, Healed, NodeSet, Obstacle, Origin, Outcome,
-    Quorum, StoredToken, Unresumable, Vote,
+    Answer, Claim, Commands, Ended, Event, Extended, Healed, Healing, NodeSet, Obstacle, Origin,
+    Outcome, Quorum, StoredToken, Unresumable, Vote,
 };
 use std::time::Duration;
 
@@ -150,12 +150,23 @@ fn heal_that_is_answered_after_the_release_is_released() {
     assert!(claim.release(at(2)).is_some());
     let _ = claim.send_release();
     let healed = Some(Healed::Clean);
-    assert_eq!(claim.healed(at(3), (2, ttl), healed, false), Commands::default());
+    assert_eq!(claim.healed(at(3), (2, ttl), Healing::Answered(healed)), Commands::default());
     assert_eq!(claim.end_release(), release([2]));
 
     let _ = release_at_once(&mut answered);
-    assert_eq!(answered.healed(at(3), (2, ttl), None, true), release([2]));
-    assert_eq!(answered.healed(at(4), (2, ttl), None, false), release([2]), "it is late");
+    assert_eq!(answered.healed(at(3), (2, ttl), Healing::Open), release([2]));
+    let late = Healing::Answered(None);
+    assert_eq!(answered.healed(at(4), (2, ttl), late), release([2]), "it is late");
+}
+
+#[test]
+fn heal_that_was_not_sent_is_not_released() {
+    let mut claim = lease(Origin::Acquired);
+    let before = claim.gone_by();
+    let ttl = claim.heal(at(1), set([2])).expect("it is valid");
+    let _ = release_at_once(&mut claim);
+    assert_eq!(claim.healed(at(50), (2, ttl), Healing::Unsent), Commands::default());
+    assert_eq!(claim.gone_by(), before);
 }
 
 #[test]
@@ -163,7 +174,7 @@ fn heal_of_a_held_lease_is_not_released() {
     let mut claim = lease(Origin::Acquired);
     let ttl = claim.heal(at(1), set([2])).expect("it is valid");
     assert_eq!(claim.silent(), set([2]));
-    let commands = claim.healed(at(2), (2, ttl), Some(Healed::Clean), false);
+    let commands = claim.healed(at(2), (2, ttl), Healing::Answered(Some(Healed::Clean)));
     assert_eq!((commands, claim.lease().sound()), (Commands::default(), set([0, 1, 2])));
 }
 

@@ -40,8 +40,8 @@ fn node_is_silent_until_it_has_answered_the_round() {
 #[test]
 fn node_is_silent_until_it_has_answered_each_repair() {
     let mut footprint = Footprint::<char>::with(set([0, 1]), NodeSet::EMPTY, at(GONE_BY));
-    footprint.sent_heal(2);
-    footprint.sent_heal(2);
+    footprint.sends_heal(2);
+    footprint.sends_heal(2);
     footprint.answered_heal(2);
     assert_eq!(footprint.silent(), set([2]));
     footprint.answered_heal(2);
@@ -64,9 +64,19 @@ fn node_is_silent_until_it_has_given_back_each_upgrade() {
 fn release_is_repeated_where_the_round_or_a_repair_may_have_set_the_key() {
     let (mut footprint, _) = footprint();
     assert_eq!(footprint.holders(), set([0, 1, 3, 4]));
-    footprint.sent_heal(2);
+    footprint.sends_heal(2);
+    assert_eq!(footprint.holders(), set([0, 1, 2, 3, 4]));
     footprint.answered_heal(2);
     assert_eq!(footprint.holders(), set([0, 1, 2, 3, 4]));
+}
+
+#[test]
+fn heal_that_was_not_sent_changes_nothing() {
+    let (mut footprint, _) = footprint();
+    let before = footprint.clone();
+    footprint.sends_heal(2);
+    footprint.did_not_send_heal(2);
+    assert_eq!(footprint, before);
 }
 
 #[test]

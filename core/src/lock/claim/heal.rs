@@ -10,10 +10,10 @@ use crate::node::exchange::PackedRequest;
 use crate::node::fanout::FanOut;
 use crate::runtime::clock;
 use crate::telemetry::events;
-use crate::wire::answer::may_be_applied_later;
+use crate::wire::answer::{Answered, may_be_applied_later};
 use crate::wire::reply::Reply;
 use crate::wire::request::Request;
-use quorlock_protocol::{Healed, Term};
+use quorlock_protocol::{Healed, Healing, Term};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,19 +40,30 @@ pub(crate) async fn send_heal(
     let mut fan_out = driver.fan_out(clock::now(), patience);
     fan_out.send(&driver.nodes[node], &PackedRequest::from(request));
     let answered = fan_out.next().await.map(|(_, answered)| answered);
-    let is_open = answered.as_ref().is_none_or(may_be_applied_later);
+    let healing = answered.as_ref().map_or(Healing::Open, healing);
     let healed = match answered {
         Some(Ok(Reply::Healed(healed))) => healed,
         _ => Vec::new(),
     };
     let is_doubtful = healed.iter().any(|healed| *healed != Healed::Clean);
     for (position, (lease, ttl)) in leases.iter().enumerate() {
-        lease.finish_repair(node, *ttl, healed.get(position).copied(), is_open);
+        let healed = healed.get(position).copied();
+        let healing = healed.map_or(healing, |healed| Healing::Answered(Some(healed)));
+        lease.finish_repair(node, *ttl, healing);
     }
     if fan_out.has_late() {
         driver.detach(wait_for_late(&driver, node, fan_out, leases, patience));
     }
     is_doubtful
+}
+
+/// Returns what has become of a HEAL whose answer is an error, or came after the deadline.
+fn healing(answered: &Answered) -> Healing {
+    match answered {
+        Err(failure) if !failure.sent => Healing::Unsent,
+        answered if may_be_applied_later(answered) => Healing::Open,
+        _ => Healing::Answered(None),
+    }
 }
 
 /// Waits for an answer to HEAL that missed its deadline, and deletes the keys of leases that were released meanwhile.
@@ -74,12 +85,12 @@ fn wait_for_late(
     let leases: Vec<_> = leases.into_iter().map(weak).collect();
     async move {
         if let Some(Some((_, answered))) = stop_late.run_until_cancelled(fan_out.late()).await {
-            let is_open = may_be_applied_later(&answered);
+            let healing = healing(&answered);
             for (lease, (grant, subject), ttl) in leases {
                 if let Some(lease) = lease.upgrade() {
                     // The repaired node does not count towards the majority: only a HEAL that is answered before its
                     // deadline counts.
-                    lease.finish_repair(node, ttl, None, is_open);
+                    lease.finish_repair(node, ttl, healing);
                     continue;
                 }
                 // The lease is gone: it was released, it expired after its handle was dropped, or another process has

@@ -8,7 +8,7 @@ use crate::error::NodeReport;
 use crate::lock::claim::Commands;
 use crate::runtime::clock;
 use crate::telemetry::events;
-use quorlock_protocol::{Answer, Extended, Extension, Healed, Moment, NodeSet};
+use quorlock_protocol::{Answer, Extended, Extension, Healing, Moment, NodeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,17 +107,9 @@ impl HeldLease {
         self.state().claim.heal(clock::now(), nodes)
     }
 
-    /// Records a node's answer to a HEAL with this ttl, and sends the requests that follow from it. `healed` is `None`
-    /// if the node did not answer in time. `is_open` says whether the node may still apply the HEAL.
-    pub(crate) fn finish_repair(
-        &self,
-        node: usize,
-        ttl: Duration,
-        healed: Option<Healed>,
-        is_open: bool,
-    ) {
-        let now = clock::now();
-        let commands = self.state().claim.healed(now, (node, ttl), healed, is_open);
+    /// Records what has become of a HEAL with this ttl, and sends the requests that follow from it.
+    pub(crate) fn finish_repair(&self, node: usize, ttl: Duration, healing: Healing) {
+        let commands = self.state().claim.healed(clock::now(), (node, ttl), healing);
         self.clean(commands);
     }
 
