@@ -16,8 +16,10 @@
 //! - A corked thread (see `cork.rs`) leaves a request in `unpacked`, and the flush to the end of its cork. It does not
 //!   set `is_held_back`, so it delays no other request: the next flush writes all requests.
 //! - `is_writing` lets one thread write at a time. This flag is cleared, with the mutex held, only when `unpacked` and
-//!   `bytes` are empty or the connection is broken. So a thread that finds `is_writing` set has queued its request
+//!   `bytes` are empty or the connection is closed. So a thread that finds `is_writing` set has queued its request
 //!   before the writer's last read of the queue.
+//! - After a write that failed, `is_writing` stays set, so nothing more is written. Otherwise, the server could miss a
+//!   request, and every later answer would go to a wrong recipient.
 //! - The writer takes `bytes` out and writes them without the mutex. Bytes that the socket did not accept go back to
 //!   the front of `bytes`, before the bytes that other threads have queued meanwhile.
 //!
@@ -46,6 +48,9 @@ pub(crate) trait Pipelined: Send + Sync + Sized + 'static {
 
     /// Writes as many bytes as the socket accepts now.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Closes the socket, because a write has failed. The task that reads from the socket then closes the connection.
+    fn shut_down(&self);
 
     /// Whether the connection is encrypted. If so, a separate task encrypts and writes `bytes`, and this method
     /// notifies that task.
@@ -171,14 +176,15 @@ pub(crate) fn together<T>(work: impl FnOnce() -> T) -> T {
             }
         }
     }
-    let is_outermost = HELD_BACK.with(|held_back| match &mut *held_back.borrow_mut() {
+    let is_outermost = HELD_BACK.try_with(|held_back| match &mut *held_back.borrow_mut() {
         Some(_) => false,
         none => {
             *none = Some(Vec::new());
             true
         }
     });
-    let _flush_all = FlushAll(is_outermost);
+    // A thread that ends loses its thread-local values. It then writes each request at once.
+    let _flush_all = FlushAll(is_outermost.unwrap_or(false));
     work()
 }
 
@@ -249,8 +255,8 @@ pub(crate) fn flush<C: Pipelined>(connection: &Arc<C>, mut out: StateGuard<'_, C
     }
 }
 
-/// Continues to write. Called when the socket accepts more bytes. Returns `true` if nothing is left to write, or if the
-/// connection is closed.
+/// Continues to write. Called when the socket accepts more bytes. Returns `true` if nothing is left to write, if the
+/// write failed, or if the connection is closed.
 pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
     let mut out = connection.pipeline().lock();
     if out.is_closed {
@@ -261,7 +267,8 @@ pub(crate) fn go_on<C: Pipelined>(connection: &C) -> bool {
 }
 
 /// Writes all queued bytes, including those that other threads queue meanwhile, because these threads rely on this
-/// writer. Returns `false` if the socket did not accept all bytes.
+/// writer. Returns `false` if the socket did not accept all bytes, and `true` if nothing is left to write or the write
+/// failed.
 fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> bool {
     let mut bytes = Vec::new();
     loop {
@@ -279,10 +286,10 @@ fn write<'a, C: Pipelined>(connection: &'a C, mut out: StateGuard<'a, C>) -> boo
                 out.bytes.splice(..0, bytes);
                 return false;
             }
-            // Drop the bytes. The task that reads from the socket notices that the connection is broken.
             Err(_) => {
-                bytes.clear();
-                out.bytes.clear();
+                drop(out);
+                connection.shut_down();
+                return true;
             }
         }
         // Bytes that other threads have queued meanwhile go behind the bytes that are left.

@@ -237,6 +237,10 @@ impl<R: Receive> Pipelined for Shared<R> {
         self.socket.as_ref().map_or(Ok(0), |socket| socket.try_write(bytes))
     }
 
+    fn shut_down(&self) {
+        self.socket.iter().for_each(Plain::shut_down);
+    }
+
     fn is_encrypted(&self) -> bool {
         if self.socket.is_none() {
             self.unencrypted.notify_one();

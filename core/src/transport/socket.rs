@@ -8,7 +8,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use socket2::{SockRef, TcpKeepalive};
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -48,6 +48,17 @@ impl Plain {
             #[cfg(unix)]
             Self::Unix(socket) => socket.try_write(bytes),
         }
+    }
+
+    /// Closes both directions. Answers that have arrived can still be read.
+    pub(crate) fn shut_down(&self) {
+        let socket = match self {
+            Self::Tcp(socket) => SockRef::from(AsRef::<TcpStream>::as_ref(socket)),
+            #[cfg(unix)]
+            Self::Unix(socket) => SockRef::from(AsRef::<UnixStream>::as_ref(socket)),
+        };
+        // Fails if the connection has ended already.
+        let _ = socket.shutdown(Shutdown::Both);
     }
 
     pub(crate) async fn writable(&self) -> io::Result<()> {

@@ -30,6 +30,9 @@ struct Connection {
 struct Socket {
     written: Vec<u8>,
     room: usize,
+    /// The number of writes after which one write fails.
+    writes_before_failure: usize,
+    is_shut_down: bool,
 }
 
 /// What the runtime must do next.
@@ -61,9 +64,18 @@ impl Pipelined for Connection {
         if count == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        if socket.writes_before_failure == 0 {
+            socket.writes_before_failure = usize::MAX;
+            return Err(io::ErrorKind::Other.into());
+        }
+        socket.writes_before_failure -= 1;
         socket.written.extend_from_slice(&bytes[..count]);
         socket.room -= count;
         Ok(count)
+    }
+
+    fn shut_down(&self) {
+        lock(&self.socket).is_shut_down = true;
     }
 
     fn is_encrypted(&self) -> bool {
@@ -85,8 +97,16 @@ impl Pipelined for Connection {
 
 impl Connection {
     fn new() -> Arc<Self> {
-        let socket = Socket { written: Vec::new(), room: ROOM };
-        let socket = Mutex::new(socket);
+        Self::failing_after(usize::MAX)
+    }
+
+    fn failing_after(writes: usize) -> Arc<Self> {
+        let socket = Mutex::new(Socket {
+            written: Vec::new(),
+            room: ROOM,
+            writes_before_failure: writes,
+            is_shut_down: false,
+        });
         let changed = Condvar::new();
         Arc::new(Self { pipeline: Pipeline::new(FEW), socket, due: Mutex::default(), changed })
     }
@@ -137,19 +157,24 @@ impl Connection {
     }
 }
 
+/// Runs `puts` on one thread while another thread puts two messages.
+fn write(connection: &Arc<Connection>, puts: fn(&Arc<Connection>)) {
+    let runtime = Arc::clone(connection);
+    let other = Arc::clone(connection);
+    let runtime = thread::spawn(move || runtime.run());
+    let other = thread::spawn(move || puts(&other));
+    connection.put(*b"a1");
+    connection.put(*b"a2");
+    other.join().expect("no panic");
+    connection.make_due(|due| due.is_over = true);
+    runtime.join().expect("no panic");
+}
+
 /// Runs `puts` on one thread while another thread puts two messages, and checks what was written.
 fn check_writing(puts: fn(&Arc<Connection>)) {
     check(move || {
         let connection = Connection::new();
-        let runtime = Arc::clone(&connection);
-        let other = Arc::clone(&connection);
-        let runtime = thread::spawn(move || runtime.run());
-        let other = thread::spawn(move || puts(&other));
-        connection.put(*b"a1");
-        connection.put(*b"a2");
-        other.join().expect("no panic");
-        connection.make_due(|due| due.is_over = true);
-        runtime.join().expect("no panic");
+        write(&connection, puts);
 
         let out = connection.pipeline.lock();
         assert!(out.is_idle() && out.bytes.is_empty(), "bytes are left in the pipeline");
@@ -195,6 +220,25 @@ fn requests_of_a_corked_thread_are_written_in_order() {
         IS_CORKED.with(|is_corked| is_corked.set(false));
         pipeline::flush(connection, connection.pipeline.lock());
     });
+}
+
+#[test]
+fn nothing_is_written_after_a_write_that_failed() {
+    for writes in 0..2 {
+        check(move || {
+            let connection = Connection::failing_after(writes);
+            write(&connection, |connection| {
+                connection.put_batchable(*b"b1");
+                connection.put(*b"b2");
+            });
+
+            let out = connection.pipeline.lock();
+            let recipients: Vec<_> = out.recipients.iter().flatten().copied().collect();
+            let socket = lock(&connection.socket);
+            assert!(recipients.concat().starts_with(&socket.written));
+            assert!(socket.is_shut_down || socket.writes_before_failure != usize::MAX);
+        });
+    }
 }
 
 #[test]
