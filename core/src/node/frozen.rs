@@ -19,6 +19,9 @@ use std::time::Duration;
 /// After this many consecutive timeouts, a connection is considered stuck and is replaced.
 const STUCK_AFTER: u32 = 3;
 
+/// How often the time after which a connection is replaced may double while no request is answered.
+const MAX_DOUBLINGS: u32 = 6;
+
 /// A connection without an answer for this long is idle.
 const IDLE: Duration = Duration::from_secs(1);
 /// If the first request on an idle connection takes longer than this multiple of the last latency, and longer
@@ -30,15 +33,14 @@ impl Node {
     /// Records that a request got no answer within `waited`. Replaces the connection if it seems stuck.
     pub(super) fn timed_out(self: &Arc<Self>, link: &Arc<Link>, waited: Duration) {
         let timeouts = link.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-        // Replace only a connection that is at least `connect_timeout` old. Without this rule, a node that
-        // merely answers after the deadline would be reconnected continually.
-        if clock::now().since(link.since) < self.connect_timeout {
+        if self.is_younger(link, self.connect_timeout) {
             return;
         }
         if timeouts >= STUCK_AFTER {
             let detail = format!("no answer to {timeouts} requests in a row");
             let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
             if self.transition(|state| state.is(link), LinkState::Down(failure.clone())) {
+                self.silent.fetch_add(1, Ordering::Relaxed);
                 self.health.failed(self.address(), &failure);
             }
         } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
@@ -46,12 +48,22 @@ impl Node {
         }
     }
 
+    /// Whether the connection is younger than `age`, and so too young to be replaced. Without this rule, a node that merely answers after the deadline
+    /// would be reconnected continually. After each replacement without an answer, the next connection gets twice the
+    /// time: the old connections stay open for late answers, so there must not be many of them.
+    fn is_younger(&self, link: &Link, age: Duration) -> bool {
+        let doublings = self.silent.load(Ordering::Relaxed).min(MAX_DOUBLINGS);
+        clock::now().since(link.since) < age * (1 << doublings)
+    }
+
     /// Replaces the connection if it was idle and no answer arrives soon. Called before a request is sent on
     /// the connection. While a connection is idle, a firewall may forget it. The firewall then drops all
     /// packets of the connection, and no error occurs.
     pub(super) fn doubt_if_idle(self: &Arc<Self>, link: &Arc<Link>) {
         let before = link.heard();
-        if clock::now().since(before.at) < IDLE || link.is_doubted.swap(true, Ordering::Relaxed) {
+        let is_idle = clock::now().since(before.at) >= IDLE;
+        if !is_idle || self.is_younger(link, IDLE) || link.is_doubted.swap(true, Ordering::Relaxed)
+        {
             return;
         }
         // The limit matters if this process was stopped while it waited for the last answer: the latency is then very
@@ -114,6 +126,7 @@ impl Node {
             is_current
         });
         if is_replaced {
+            self.silent.fetch_add(1, Ordering::Relaxed);
             events::disconnected(self.address());
             self.health.connected(self.address());
             self.counters.reconnects.up();

@@ -47,6 +47,13 @@ impl<N: Peer + 'static> Map<N> {
         self.shards.iter().find(|(shard, _)| shard.place == *place).map(|(_, node)| node)
     }
 
+    /// Whether both maps have the same masters with the same slots.
+    pub(crate) fn has_same_masters(&self, other: &Self) -> bool {
+        let has = |map: &Self, shard: &Shard| map.shards.iter().any(|(own, _)| own == shard);
+        self.shards.len() == other.shards.len()
+            && self.shards.iter().all(|(shard, _)| has(other, shard))
+    }
+
     /// Sends a request to the master that serves the request's slot. If the request cannot be sent immediately, returns
     /// a future that sends it. If no known master serves the slot, answers the sink with a failure.
     pub(crate) fn send(

@@ -86,12 +86,13 @@ pub(crate) struct Node {
     /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
     health: Health,
-    /// The number of connections that ended because the server sent nonsense. If such a connection had been
-    /// up for longer than the longest [`RECONNECT_DELAY`], the count starts again at 1.
-    garbled: AtomicU32,
-    /// Whether the last connection ended because the server sent nonsense. If so, the next attempt to connect
-    /// waits first.
+    /// The number of connections in a row that ended because the server sent nonsense, or that were up for less than the
+    /// longest [`RECONNECT_DELAY`].
+    short_lived: AtomicU32,
+    /// Whether the next attempt to connect waits first.
     waits_to_connect: AtomicBool,
+    /// The number of connections in a row that were replaced because the server answered no request.
+    silent: AtomicU32,
     /// The number of requests that wait because they could not be sent immediately.
     unsent: AtomicUsize,
     /// Held while one of the waiting requests is sent, so that the waiting requests are sent in the order
@@ -145,8 +146,9 @@ impl Node {
             owner: None,
             stale: watch::Sender::new(()),
             health: Health::default(),
-            garbled: AtomicU32::new(0),
+            short_lived: AtomicU32::new(0),
             waits_to_connect: AtomicBool::new(false),
+            silent: AtomicU32::new(0),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
             state: watch::Sender::new(LinkState::Idle),
@@ -382,10 +384,13 @@ impl Peer for Node {
                 Err(failure) if failure.outcome == NodeOutcome::Timeout => {
                     self.timed_out(&link, patience);
                 }
-                Err(failure) if failure.outcome == NodeOutcome::Readonly => self.demoted(&link),
+                Err(failure) if implies_new_memory(failure.outcome) => self.demoted(&link),
                 Err(failure) if failure.is_nonsense() => self.garbled(&link, failure),
                 Err(failure) if failure.is_transport() => self.broken(&link),
-                _ => link.answered(clock::now(), took.unwrap_or_default()),
+                _ => {
+                    link.answered(clock::now(), took.unwrap_or_default());
+                    self.silent.store(0, Ordering::Relaxed);
+                }
             }
         }
         if answered.as_ref().is_err_and(Failure::may_have_moved)

@@ -23,8 +23,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The shortest time between two queries that ask a cluster which servers are its masters.
-const REROUTE_DELAY: Duration = Duration::from_millis(100);
+/// The time between two queries that ask a cluster which servers are its masters. While the masters stay the same, the
+/// time grows from the first to the second value, because each query opens connections to all servers.
+const REROUTE_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 impl Node {
     /// Finds the masters of a cluster, and starts to connect to them. `before`: the masters known
@@ -71,8 +72,9 @@ impl Node {
             check_interval: self.check_interval,
             counters: Arc::clone(&self.counters),
             health: Health::default(),
-            garbled: AtomicU32::new(0),
+            short_lived: AtomicU32::new(0),
             waits_to_connect: AtomicBool::new(false),
+            silent: AtomicU32::new(0),
             owner: Some(Arc::downgrade(self)),
             stale: watch::Sender::new(()),
             unsent: AtomicUsize::new(0),
@@ -131,6 +133,8 @@ impl link::Masters for Node {
 /// Asks the cluster again which servers are its masters whenever they may have changed, and updates the map. Ends when
 /// the node is closed or dropped.
 pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()>) {
+    let (shortest, longest) = REROUTE_DELAY;
+    let mut delay = shortest;
     while stale.changed().await.is_ok() {
         let Some(node) = node.upgrade() else { return };
         let (Some(map), Target::Cluster(cluster)) = (node.map(), &node.endpoint.target) else {
@@ -142,6 +146,8 @@ pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()
             _ = states.wait_for(|state| matches!(state, LinkState::Closed)) => return,
             routed = timeout(node.connect_timeout, node.route(cluster, Some(&map))) => routed,
         };
+        let has_changed = matches!(&routed, Ok(Ok(new)) if !new.has_same_masters(&map));
+        delay = if has_changed { shortest } else { (delay * 2).min(longest) };
         if let Ok(Ok(map)) = routed {
             node.state.send_if_modified(|state| {
                 let is_open = matches!(state, LinkState::Routed(_));
@@ -152,6 +158,6 @@ pub(super) async fn keep_routing(node: Weak<Node>, mut stale: watch::Receiver<()
             });
         }
         drop(node);
-        sleep(REROUTE_DELAY).await;
+        sleep(delay).await;
     }
 }

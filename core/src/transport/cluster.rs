@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 /// A master of a cluster, and the slots that it serves.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Shard {
     pub(crate) place: ServerAddress,
     /// The server's id in the cluster.
