@@ -174,6 +174,11 @@ impl Endpoint {
         let login = Login::new(url.user, url.password, database(number)?);
         let sentinel_login = Login::new(user, password, 0);
         let places = places(&url.hosts, SENTINEL_PORT)?;
+        let is_repeated = |(at, place): &(usize, &ServerAddress)| places[..*at].contains(place);
+        if let Some((_, place)) = places.iter().enumerate().find(is_repeated) {
+            // A sentinel that counts twice could make up a majority of the sentinels by itself.
+            return Err(format!("the sentinel {place} is named twice"));
+        }
         let sentinels = places.iter().map(|place| {
             let place = place.clone();
             let login = sentinel_login.clone();
