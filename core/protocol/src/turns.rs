@@ -68,6 +68,8 @@ pub struct Calls {
     arrived: Moment,
     /// The newest notification of each node for each resource: node, position of the resource, moment of arrival.
     heard: Vec<(usize, usize, Moment)>,
+    /// The end of the waiter's last reservation.
+    reserved_until: Moment,
     /// The moment from which the waiter may reserve a resource again.
     reserves_again: Moment,
     /// The moment from which the waiter may hurry again: try early although no majority has notified the waiter.
@@ -77,9 +79,15 @@ pub struct Calls {
 impl Calls {
     /// Creates the state of a waiter that began to wait at `arrived`, with no notification yet.
     pub fn new(quorum: Quorum, arrived: Moment, turns: Turns) -> Self {
-        let reserves_again = arrived;
-        let hurries_again = arrived;
-        Self { quorum, turns, arrived, heard: Vec::new(), reserves_again, hurries_again }
+        Self {
+            quorum,
+            turns,
+            arrived,
+            heard: Vec::new(),
+            reserved_until: arrived,
+            reserves_again: arrived,
+            hurries_again: arrived,
+        }
     }
 
     /// Records a notification from `node` for the resource at position `resource`. Returns when to try:
@@ -146,16 +154,20 @@ impl Calls {
     }
 
     /// Begins a round: forgets the notifications so far and returns the settings to send in ACQUIRE. If a majority has
-    /// notified the waiter, these settings let the waiter reserve a resource that it cannot use yet. Afterwards, the
-    /// waiter cannot reserve again for some time.
+    /// notified the waiter, these settings let the waiter reserve a resource that it cannot use yet. The settings of the
+    /// following rounds keep this reservation until its end. Afterwards, the waiter cannot reserve again for some time.
     pub fn begin(&mut self, now: Moment) -> Turns {
         let is_turn = self.is_turn(now);
         self.heard.clear();
+        if now < self.reserved_until {
+            return Turns { reserve: self.reserved_until.since(now), ..self.turns };
+        }
         if !is_turn || now < self.reserves_again {
             return self.turns;
         }
         let reserve =
             self.turns.call.max(now.since(self.arrived) / RESERVED_PART).min(LONGEST_CALL);
+        self.reserved_until = now.plus(reserve);
         self.reserves_again = now.plus(reserve * (1 + PAUSE_AFTER_RESERVING));
         Turns { reserve, ..self.turns }
     }

@@ -66,8 +66,10 @@ pub(crate) struct Acquire {
     /// The place in the client's local queue. `None` for an adoption, for a single try (if `wait` is zero), and after
     /// the acquire has left the queue.
     place: Option<Place>,
-    /// The nodes whose waiting queues may contain this acquire.
+    /// The nodes whose queues contain this acquire, as far as it knows. It joins the queues of the other nodes.
     joined: NodeSet,
+    /// The nodes whose queues may contain this acquire. It leaves all of these queues when it ends without a lease.
+    may_be_queued: NodeSet,
     queue_subject: Option<Arc<Subject>>,
     node_timeout: Duration,
     trace: AcquireTrace,
@@ -155,6 +157,7 @@ impl Acquire {
             calls: Calls::new(driver.quorum, now, driver.turns()),
             place: may_wait.then(|| driver.waiters.join(&awaited, now)),
             joined: NodeSet::EMPTY,
+            may_be_queued: NodeSet::EMPTY,
             queue_subject: None,
             node_timeout: options.node_timeout(options.lease_ttl()),
             trace: AcquireTrace::begin(driver, resources, &options.mode, now),
@@ -248,7 +251,10 @@ impl Acquire {
         }
         self.choose_permits();
         let queue_entry = self.queue_entry();
-        self.joined = queue_entry.as_ref().map_or(self.joined, |entry| entry.nodes);
+        if let Some(entry) = &queue_entry {
+            self.joined = entry.nodes;
+            self.may_be_queued = self.may_be_queued.with(entry.nodes);
+        }
         let options = RoundOptions {
             keys: &self.keys,
             giver: self.adoption.as_ref().map(|adoption| &adoption.giver),
@@ -299,6 +305,7 @@ impl Acquire {
         unless_stopped(&self.driver, caller, votes).await.map(drop)?;
         let why = adoption.lost(&round.answers);
         if why.is_some_and(|why| why != Untransferable::Unclear) {
+            adoption.end();
             round.release_given_back();
         }
         Ok(why.map(|why| self.lost_to_others(why, &round.answers)))
@@ -311,6 +318,7 @@ impl Acquire {
     /// Hands the lease of a won round to the caller. If the caller must not get the lease, drops the lease, which
     /// releases it, and answers with an error.
     async fn win(mut self, mut caller: Caller, round: RunningRound, fence: u64) {
+        self.adoption.iter().for_each(|adoption| adoption.end());
         // Lets the other waiters in the local queue proceed. This acquire leaves the nodes' queues later, when the
         // lease is released.
         if let Some(place) = self.place.take() {
@@ -337,7 +345,8 @@ impl Acquire {
         };
         let (mut round, held) = round.hold(grant);
         let lease = Lease::new(&self.renewer, held);
-        match self.verify(&mut caller, &mut round).await {
+        let verified = self.verify(&mut caller, &mut round).await;
+        match verified.and_then(|()| self.check_validity(&lease, &round)) {
             Ok(()) => {
                 self.trace.win(fence, lease.holder());
                 caller.answer(Ok(lease));
@@ -365,6 +374,17 @@ impl Acquire {
         if self.driver.closing.is_cancelled() { Err(NoLease::Closed) } else { Ok(()) }
     }
 
+    /// Fails if the lease has ended while it was verified.
+    fn check_validity(&self, lease: &Lease, round: &RunningRound) -> Result<(), NoLease> {
+        if lease.is_valid() {
+            return Ok(());
+        }
+        let resources = &self.resources;
+        let message = format!("the lease of {resources} ended before the acquire could return it");
+        let error = Error::new(ErrorCode::NoQuorum, message);
+        Err(NoLease::Failed(error.with_nodes(self.driver.reports(&round.answers))))
+    }
+
     /// Ends an acquire that was stopped during a round, and undoes the round's grants.
     async fn abandon(mut self, caller: Caller, mut round: RunningRound, end: NoLease) {
         // Drop the place before an UNDO is sent: while the place exists, an UNDO keeps the waiter in the queue.
@@ -379,6 +399,7 @@ impl Acquire {
     async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
         round.take_ready_answers();
         if loss != Loss::NoQuorum && self.is_taken() {
+            self.adoption.iter().for_each(|adoption| adoption.end());
             round.release_given_back();
         }
         let error = self.loss_error(loss, &round.answers);

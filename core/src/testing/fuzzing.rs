@@ -202,7 +202,7 @@ pub fn texts(json: &[u8]) {
             Err(error) => assert!(text.len() < 20 || !config_error(&error).contains(&**text)),
         }
         match namespace.read(text) {
-            Ok((Leased { resources, permits, .. }, Giver { given, voters })) => {
+            Ok((Leased { resources, permits, .. }, Giver { given, voters, .. })) => {
                 can_be_held(given.within);
                 assert!(voters.iter().all(|node| node < ADDRESSES.len()));
                 let token = given.token.as_str();

@@ -89,9 +89,8 @@ fn an_unusable_resource_is_reserved_for_a_small_part_of_the_time() {
         // The waiter is notified every millisecond.
         calls.add(at(now), 0, 0, at(FAR), DELAY, 0);
         let Turns { reserve, .. } = calls.begin(at(now));
-        assert!(reserve.is_zero() || reserve >= DELAY.shortest);
         assert!(reserve <= DELAY.shortest.max(Duration::from_millis(now) / 8));
-        reserved += reserve;
+        reserved += Duration::from_millis(u64::from(!reserve.is_zero()));
         longest = longest.max(reserve);
     }
     assert!(reserved <= Duration::from_secs(100) / 5 + longest, "{reserved:?}");
@@ -103,6 +102,17 @@ fn an_unusable_resource_is_reserved_for_a_small_part_of_the_time() {
     assert!(longest >= Duration::from_secs(100) / 20, "{longest:?}");
     // A waiter that was not notified reserves nothing.
     assert!(super::turns::calls(1).begin(at(0)).reserve.is_zero());
+}
+
+#[test]
+fn a_reservation_lasts_through_the_next_rounds_of_its_waiter() {
+    let mut calls = calls(1);
+    calls.add(at(40_000), 0, 0, at(FAR), DELAY, 0);
+    let mut reserved = |now| calls.begin(at(now)).reserve;
+    assert_eq!(reserved(40_000), Duration::from_secs(5));
+    assert_eq!(reserved(40_100), Duration::from_millis(4_900));
+    assert_eq!(reserved(44_999), Duration::from_millis(1));
+    assert_eq!(reserved(45_000), Duration::ZERO);
 }
 
 #[test]

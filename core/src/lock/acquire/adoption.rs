@@ -7,6 +7,7 @@ use crate::lock::claim::handover::Giver;
 use crate::wire::answer::Answered;
 use crate::wire::reply::{Elsewhere, Holder, Reply};
 use quorlock_protocol::{AdoptionTally, NotGiven, Quorum, Untransferable};
+use std::sync::atomic::Ordering;
 
 /// The lease that an acquire tries to adopt, and the result of the rounds so far: whether an adopter can still win.
 pub(super) struct AdoptionState {
@@ -23,6 +24,11 @@ impl AdoptionState {
     /// Records the answers of a lost round. Returns why no further round can win; `None` if a further round may win.
     pub(super) fn lost(&mut self, answers: &[Option<Answered>]) -> Option<Untransferable> {
         self.protocol.lost(answers.iter().flatten().filter_map(not_given).collect())
+    }
+
+    /// Records that this acquire has won the lease, or that no adopter can win it any more.
+    pub(super) fn end(&self) {
+        self.giver.is_over.store(true, Ordering::Release);
     }
 
     /// Whether another client held the keys on a majority of the nodes in the last round.

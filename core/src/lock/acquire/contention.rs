@@ -164,8 +164,11 @@ impl Acquire {
             match (next, loss) {
                 (Next::TryAt(_), Loss::Contended { .. }) => place.subscribe(),
                 (Next::GiveUp, Loss::NoQuorum) => {
-                    let patience = self.driver.options.connect_timeout;
-                    place.end_waiters_since(clock::now().minus(patience));
+                    let since = clock::now().minus(self.driver.options.connect_timeout);
+                    // If this acquire's own deadline has ended an outage that is still short, the others go on.
+                    if outage.is_some_and(|outage| outage <= since) {
+                        place.end_waiters_since(since);
+                    }
                 }
                 _ => {}
             }
@@ -241,6 +244,7 @@ impl Acquire {
             self.queue_subject = Some(Arc::new(Subject::new(keys, token, Some(waiter))));
         }
         let Some(subject) = &self.queue_subject else { return };
+        self.may_be_queued = self.may_be_queued.with(nodes);
         for node in nodes.without(self.joined).iter() {
             let subject = Arc::clone(subject);
             let turns = self.driver.turns();
@@ -274,7 +278,7 @@ impl Acquire {
         self.place = None;
         let Some(subject) = &self.queue_subject else { return };
         let horizon = clock::now().plus(self.driver.turns().memory);
-        for node in std::mem::take(&mut self.joined).iter() {
+        for node in std::mem::take(&mut self.may_be_queued).iter() {
             let request = Request::leave(subject, self.driver.turns());
             self.driver.deliver(node, [request], self.node_timeout, horizon);
         }

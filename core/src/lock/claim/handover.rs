@@ -14,6 +14,7 @@ use crate::wire::token::Token;
 use quorlock_protocol::NodeSet;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What a round needs to take over a lease with TRANSFER.
@@ -25,6 +26,9 @@ pub(crate) struct Giver {
     /// on any other node, a request of the giver that arrives late may restore the giver's token after the lease was
     /// adopted.
     pub(crate) voters: NodeSet,
+    /// Whether no adopter can win the lease any more, or this one has won. Lost rounds of the adoption then give no keys
+    /// back, even if a node answers late.
+    pub(crate) is_over: Arc<AtomicBool>,
 }
 
 /// The resources or permits that a detached lease locks.
@@ -139,7 +143,7 @@ impl Namespace<'_> {
         let resources = Resources::from(contents.resources);
         let modes = Modes::with_shared_positions(&resources, &contents.shared);
         let leased = Leased { resources, modes, permits: contents.permits };
-        Ok((leased, Giver { given, voters }))
+        Ok((leased, Giver { given, voters, is_over: Arc::default() }))
     }
 }
 

@@ -25,6 +25,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use quorlock_protocol::{Event, Loss, Moment, NodeSet, Origin, Outcome, Term, Turns, Vote};
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ pub(crate) struct RunningRound {
     pub(crate) sent: Moment,
     owner: Claimant<Arc<HeldLease>>,
     upgraded: Option<Arc<HeldLease>>,
+    /// For an adoption: see [`Giver::is_over`].
+    is_giver_over: Option<Arc<AtomicBool>>,
     pub(crate) answers: Vec<Option<Answered>>,
     votes: FanOut,
     raises: Option<FuturesUnordered<BoxFuture<'static, (usize, Answered)>>>,
@@ -124,6 +127,7 @@ impl RunningRound {
                 upgraded: upgraded.as_ref().map(|held| held.subject()),
             },
             upgraded,
+            is_giver_over: giver.map(|giver| Arc::clone(&giver.is_over)),
             sent,
             driver,
         };
@@ -237,7 +241,7 @@ impl RunningRound {
     ///
     /// A frozen node may never answer, so the task holds only weak references to the driver and the leases.
     fn collect_late_votes(self) -> impl Future<Output = ()> + Send + use<> {
-        let Self { driver, cleanup, owner, upgraded, mut votes, .. } = self;
+        let Self { driver, cleanup, owner, upgraded, is_giver_over, mut votes, .. } = self;
         let stop_late = driver.stop_late.clone();
         let driver = Arc::downgrade(&driver);
         let mut owner = match owner {
@@ -257,9 +261,9 @@ impl RunningRound {
                         // The fate must be read after `Weak::upgrade` has returned `None`. In the other order, the
                         // lease could be deleted and dropped between the two reads. This code would then miss the
                         // deletion, and could give keys back to a deleted lease.
-                        if let (None, Some((_, grant))) = (&held, &upgraded)
-                            && grant.fate.is_deleted()
-                        {
+                        let is_deleted = held.is_none()
+                            && upgraded.as_ref().is_some_and(|(_, grant)| grant.fate.is_deleted());
+                        if is_deleted || is_set(is_giver_over.as_deref()) {
                             cleanup.run(&driver, claim.gone_by(), claim.end_giver());
                         }
                         let _ = handle(claim, &driver, &cleanup, held.as_ref(), event);
@@ -364,6 +368,9 @@ impl RunningRound {
                 return None;
             }
             Claimant::Round(claim) => {
+                if is_set(self.is_giver_over.as_deref()) {
+                    self.cleanup.run(&self.driver, claim.gone_by(), claim.end_giver());
+                }
                 handle(claim, &self.driver, &self.cleanup, self.upgraded.as_ref(), event)
             }
         };
@@ -383,6 +390,10 @@ impl RunningRound {
         };
         self.raises.get_or_insert_default().extend(nodes.iter().map(raise));
     }
+}
+
+fn is_set(flag: Option<&AtomicBool>) -> bool {
+    flag.is_some_and(|flag| flag.load(Ordering::Acquire))
 }
 
 /// Passes one event to the claim of a round. Carries out the claim's commands that delete keys or give keys back, and

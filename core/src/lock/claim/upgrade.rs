@@ -120,7 +120,7 @@ fn start(held: &Arc<HeldLease>) -> Result<RunningRound> {
     // The lease relies on the keys that GIVE BACK restores, so the ttl of these keys must not depend on a node's wall
     // clock.
     let given = Given { token: Arc::new(subject.token.clone()), until: u64::MAX, within: term.ttl };
-    let giver = Giver { given, voters: driver.quorum.all() };
+    let giver = Giver { given, voters: driver.quorum.all(), is_over: Arc::default() };
     let options = RoundOptions {
         keys: &keys,
         giver: Some(&giver),
