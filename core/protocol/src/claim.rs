@@ -93,6 +93,8 @@ enum Stage {
         /// after the first RELEASE is answered or has reached its deadline. If the second RELEASE arrived first, the
         /// first one would find no key, and the release would report that the lease was lost.
         again: NodeSet,
+        /// The nodes that might still have applied GIVE BACK of a failed upgrade when RELEASE was sent.
+        giving_back: NodeSet,
     },
     /// The lease was released, upgraded or deleted. If a late request of this claim still sets a key, that key is
     /// deleted.
@@ -201,7 +203,11 @@ impl<S: Clone + PartialEq> Claim<S> {
         let sound = sound.without(*missing);
         // Nobody repairs the lease, so a missing key does not come back.
         if sound.len() < quorum.size() {
-            return Err(Unresumable::Ended(left.iter().map(|(node, _)| *node).collect()));
+            // Another process that has resumed the lease may count nodes that are not sound here. So release nothing if
+            // a majority may hold the key.
+            let may_be_held = quorum.all().without(*missing).len() >= quorum.size();
+            let left = left.iter().filter(|_| !may_be_held).map(|(node, _)| *node);
+            return Err(Unresumable::Ended(left.collect()));
         }
         let lease = Lease::resume(quorum, sound, fence, *asked, term.drift_factor, left);
         let Some(lease) = lease.filter(|lease| lease.is_valid(now)) else {
@@ -319,7 +325,7 @@ impl<S: Clone + PartialEq> Claim<S> {
         let mut commands = Commands { raise, outcome, ..Commands::default() };
         match outcome {
             Some(Outcome::Won { fence, end }) => {
-                self.lease = self.lease.won(round.granted(), fence, end);
+                self.lease = self.lease.won(round.grants(), fence, end);
                 self.stage = Stage::Held;
             }
             _ if self.stage == Stage::Held => self.join(event),
@@ -604,7 +610,8 @@ impl<S: Clone + PartialEq> Claim<S> {
             return None;
         }
         let release = end(&mut self.lease, now);
-        self.end(now, Stage::Releasing { is_sent: false, again: NodeSet::EMPTY });
+        let giving_back = NodeSet::EMPTY;
+        self.end(now, Stage::Releasing { is_sent: false, again: NodeSet::EMPTY, giving_back });
         Some(release)
     }
 
@@ -619,8 +626,9 @@ impl<S: Clone + PartialEq> Claim<S> {
     /// Returns the requests of a release, and records that they are sent. RELEASE goes to all nodes. If a node does not
     /// answer, repeat RELEASE only if the node is one of the [`Claim::holders`].
     pub fn send_release(&mut self) -> Commands<S> {
-        if let Stage::Releasing { is_sent, .. } = &mut self.stage {
+        if let Stage::Releasing { is_sent, giving_back, .. } = &mut self.stage {
             *is_sent = true;
+            *giving_back = self.footprint.giving_back();
         }
         let release_giver = self.giver_holders();
         let release_upgrades = self.footprint.take_upgrades();
@@ -629,8 +637,11 @@ impl<S: Clone + PartialEq> Claim<S> {
     }
 
     /// Records a node's answer to RELEASE. Returns the result of the release, or `None` while the result is open: see
-    /// [`Lease::released`].
+    /// [`Lease::released`]. As for EXTEND, a node that may still give an upgrade back does not show that the lease's key
+    /// is lost.
     pub fn released(&mut self, release: &mut Release, node: usize, answer: Answer) -> Option<bool> {
+        let gives_back = matches!(self.stage, Stage::Releasing { giving_back, .. } if giving_back.contains(node));
+        let answer = if gives_back && answer == Answer::No { Answer::Unknown } else { answer };
         self.lease.released(release, node, answer)
     }
 

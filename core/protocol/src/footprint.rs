@@ -16,6 +16,8 @@ use crate::term::Moment;
 pub struct Footprint<S> {
     /// The nodes that may hold the key, now or later, because of the round.
     round_holders: NodeSet,
+    /// The nodes that have granted the round.
+    granted: NodeSet,
     /// The nodes that have not answered the request of the round, and may still set the key.
     unanswered: NodeSet,
     /// The nodes that have answered a HEAL. These nodes may also hold the key.
@@ -36,7 +38,9 @@ enum Sent<S> {
 impl<S: Clone + PartialEq> Footprint<S> {
     /// Creates the footprint of a round whose keys will all have expired by `gone_by`.
     pub fn new(round: &Round, gone_by: Moment) -> Self {
-        Self::with(round.holders(), round.unanswered(), gone_by)
+        let mut footprint = Self::with(NodeSet::EMPTY, NodeSet::EMPTY, gone_by);
+        footprint.counted_votes(round);
+        footprint
     }
 
     /// Creates the footprint of a lease that another process has acquired. The nodes in `holders` may hold the lease's
@@ -44,6 +48,7 @@ impl<S: Clone + PartialEq> Footprint<S> {
     pub fn with(holders: NodeSet, unanswered: NodeSet, gone_by: Moment) -> Self {
         Self {
             round_holders: holders,
+            granted: NodeSet::EMPTY,
             unanswered,
             healed: NodeSet::EMPTY,
             open: Vec::new(),
@@ -54,6 +59,7 @@ impl<S: Clone + PartialEq> Footprint<S> {
     /// Records the votes that the round has received so far.
     pub fn counted_votes(&mut self, round: &Round) {
         self.round_holders = round.holders();
+        self.granted = round.granted();
         self.unanswered = round.unanswered();
     }
 
@@ -116,7 +122,7 @@ impl<S: Clone + PartialEq> Footprint<S> {
     /// The nodes that may still hold the key of the giver. The giver is the lease from which this lease was adopted or
     /// upgraded. On a node that has granted this lease, the key of this lease has replaced the giver's key.
     pub fn may_hold_giver(&self, quorum: Quorum) -> NodeSet {
-        quorum.all().without(self.round_holders.without(self.unanswered))
+        quorum.all().without(self.granted)
     }
 
     /// Removes and returns the open GIVE BACKs: each failed upgrade, with a node that may still apply its GIVE BACK. On

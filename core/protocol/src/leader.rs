@@ -31,8 +31,9 @@ pub fn next_leader<T: PartialEq>(
 }
 
 /// Whether a detached lease with this fence was adopted. `stored` has, for each node that answered, whether the node
-/// still holds the token of the lease, and the node's fence counter. The result is meaningful only until the keys of the
-/// lease expire.
+/// still holds the token of the lease, and the node's fence counter. It must not contain the nodes that
+/// [lacked the key](crate::Lease::missing) when the lease was detached: they may have granted the resource to others. The
+/// result is meaningful only until the keys of the lease expire.
 ///
 /// Until the keys expire, a node that has the key grants the resource only to adopters, and such a grant replaces the
 /// token and raises the counter. So if a majority of the nodes have larger counters and another token or none, they have

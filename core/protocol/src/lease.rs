@@ -86,9 +86,17 @@ impl Lease {
         }
     }
 
-    /// Returns the lease of the won round. `self` is the placeholder that was created before the round was won.
-    pub(crate) fn won(&self, granted: NodeSet, fence: u64, end: Moment) -> Self {
-        Self::new(self.quorum, granted, fence, end, self.limit)
+    /// Returns the lease of the won round. `grants` has each node that granted the round, with its fence. `self` is the
+    /// placeholder that was created before the round was won.
+    pub(crate) fn won(
+        &self,
+        grants: impl Iterator<Item = (usize, u64)>,
+        fence: u64,
+        end: Moment,
+    ) -> Self {
+        let mut lease = Self::new(self.quorum, NodeSet::EMPTY, fence, end, self.limit);
+        grants.for_each(|(node, granted)| lease.granted(node, granted));
+        lease
     }
 
     pub(crate) fn quorum(&self) -> Quorum {
@@ -121,7 +129,7 @@ impl Lease {
         Some(Self::new(quorum, sound, fence, end, None))
     }
 
-    /// Records a late grant: `node` granted the resource to the lease's token, with this fence, but the node's answer
+    /// Records a grant: `node` granted the resource to the lease's token, with this fence. The node's answer may have
     /// arrived after the round was won.
     pub fn granted(&mut self, node: usize, fence: u64) {
         // If the fence is larger than the lease's own, the node may have granted the resource to another client before

@@ -379,7 +379,8 @@ impl Round {
         (0..self.votes.len()).filter(|node| applied(&self.votes[*node])).collect()
     }
 
-    fn grants(&self) -> impl Iterator<Item = (usize, u64)> + Clone {
+    /// The nodes that have granted the round, each with its fence.
+    pub(crate) fn grants(&self) -> impl Iterator<Item = (usize, u64)> + Clone {
         self.votes.iter().enumerate().filter_map(|(node, vote)| match vote {
             Some(Vote::Granted { fence }) => Some((node, *fence)),
             _ => None,

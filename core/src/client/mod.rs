@@ -413,9 +413,18 @@ impl Client {
     /// [`ErrorCode::Config`]: crate::ErrorCode::Config
     #[doc(hidden)]
     pub fn resume(&self, text: impl Into<String>) -> Pending<Result<Lease>> {
+        if self.is_closed() {
+            return Pending::ready(Err(Error::closed()));
+        }
         let setup = Arc::clone(&self.setup);
         let text = text.into();
-        self.ask(async move { resume(&setup, &text).await })
+        Pending::started(self.setup.driver().begin_for(|caller| async move {
+            if let Err(Ok(lease)) = caller.send(resume(&setup, &text).await) {
+                // The caller does not wait any more. Give the lease up without releasing it, so that it can still be
+                // resumed.
+                let _ = lease.pass_on();
+            }
+        }))
     }
 
     /// Lists the resources that have a lock key on any node and whose names begin with `prefix`. Returns at most

@@ -46,7 +46,7 @@ pub(crate) fn leader_channel(key_prefix: &str, resource: &str) -> String {
 /// soon as enough nodes have answered; `None` if there is no such leader, or if too few nodes answer.
 pub(crate) async fn look(driver: &Driver, keys: &Arc<[Keys]>, after: u64) -> Option<(Token, u64)> {
     let mut stored = Vec::new();
-    read(driver, keys, |seen| {
+    read(driver, keys, |_, seen| {
         // The values of readers and of other libraries are not those of leaders.
         if let (Holder::Token(token), Some(fence)) = (seen.holder, seen.fence)
             && token.is_own()
@@ -61,28 +61,30 @@ pub(crate) async fn look(driver: &Driver, keys: &Arc<[Keys]>, after: u64) -> Opt
 /// Whether a successor has adopted this detached lease. The successor may have released the lease since.
 async fn has_successor(driver: &Driver, held: &HeldLease) -> bool {
     let Grant { subject, fence, .. } = &*held.grant;
+    let missing = held.state().claim.lease().missing();
     let mut stored = Vec::new();
-    let adopted = read(driver, &subject.keys, |seen| {
+    let adopted = read(driver, &subject.keys, |node, seen| {
         let holds_token = matches!(&seen.holder, Holder::Token(token) if *token == subject.token);
-        stored.extend(seen.fence.map(|counter| (holds_token, counter)));
+        let counter = seen.fence.filter(|_| !missing.contains(node));
+        stored.extend(counter.map(|counter| (holds_token, counter)));
         is_adopted(driver.quorum, *fence, &stored).then_some(())
     });
     adopted.await.is_some()
 }
 
-/// Calls `decide` with what each node stores about a resource, and returns the first `Some` that `decide` returns;
+/// Calls `decide` with each node and what it stores about a resource, and returns the first `Some` that `decide` returns;
 /// `None` if all nodes have answered or timed out without such a result.
 async fn read<T>(
     driver: &Driver,
     keys: &Arc<[Keys]>,
-    mut decide: impl FnMut(StoredLock) -> Option<T>,
+    mut decide: impl FnMut(usize, StoredLock) -> Option<T>,
 ) -> Option<T> {
     let patience = driver.options.node_timeout(driver.options.ttl);
     let mut fan_out = driver.broadcast(Request::Inspect(Arc::clone(keys)), clock::now(), patience);
-    while let Some((_, answered)) = fan_out.next().await {
+    while let Some((node, answered)) = fan_out.next().await {
         // The answer of a guarded node does not count: the node may have lost the keys of a later leader.
         if let Ok(Reply::Seen(seen)) = answered
-            && let Some(decided) = decide(seen)
+            && let Some(decided) = decide(node, seen)
         {
             return Some(decided);
         }

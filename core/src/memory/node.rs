@@ -139,20 +139,13 @@ impl MemoryNode {
                 self.state.lock().frozen.get_or_insert_default();
             }
             Fault::Thaw => self.thaw(),
-            Fault::Cut => {
-                self.state.lock().is_cut = true;
-                self.break_connections();
-            }
+            Fault::Cut => self.break_connections(|state| state.is_cut = true),
             Fault::Mend => self.state.lock().is_cut = false,
-            Fault::Forget => {
-                {
-                    let mut state = self.state.lock();
-                    state.entries = NodeMemory::default();
-                    state.restarts += 1;
-                    state.restarted = Some(clock::now());
-                }
-                self.break_connections();
-            }
+            Fault::Forget => self.break_connections(|state| {
+                state.entries = NodeMemory::default();
+                state.restarts += 1;
+                state.restarted = Some(clock::now());
+            }),
         }
         if matches!(fault, Fault::Thaw | Fault::Mend) {
             self.recovered.send_replace(());
@@ -175,10 +168,11 @@ impl MemoryNode {
         }
     }
 
-    /// Breaks all connections. Requests that were not handled yet are lost.
-    fn break_connections(&self) {
+    /// Applies `change` and breaks all connections, in one step. Requests that were not handled yet are lost.
+    fn break_connections(&self, change: impl FnOnce(&mut MemoryState)) {
         let (connections, requests) = {
             let mut state = self.state.lock();
+            change(&mut state);
             state.entries.forget_listeners();
             let requests = state.frozen.as_mut().map(std::mem::take).unwrap_or_default();
             (std::mem::take(&mut state.connections), requests)

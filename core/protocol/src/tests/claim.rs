@@ -478,6 +478,10 @@ fn lease_is_passed_on_only_if_no_request_of_an_upgrade_is_under_way() {
 fn lease_is_resumed_only_while_a_majority_holds_it() {
     assert!(resume(&[0, 1], NodeSet::EMPTY, 1).is_ok());
     assert_eq!(resume(&[0], set([1, 2]), 1).err(), Some(Unresumable::Ended(set([0]))));
+    let stored =
+        StoredToken { asked: at(0), left: vec![(0, TERM.ttl), (2, TERM.ttl)], missing: set([1]) };
+    let of_two = Claim::resume('t', quorum(), set([0, 1]), 7, TERM, &stored, at(1));
+    assert_eq!(of_two.err(), Some(Unresumable::Ended(set([]))), "others may count the third node");
     assert_eq!(resume(&[0, 1], set([2]), END).err(), Some(Unresumable::Ended(set([]))));
     assert_eq!(resume(&[0], set([2]), 1).err(), Some(Unresumable::Unknown));
 }

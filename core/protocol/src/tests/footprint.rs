@@ -81,8 +81,15 @@ fn heal_that_was_not_sent_changes_nothing() {
 
 #[test]
 fn key_of_the_giver_may_be_left_where_no_grant_was_answered() {
-    let (footprint, _) = footprint();
+    let (mut footprint, mut round) = footprint();
     assert_eq!(footprint.may_hold_giver(quorum()), set([2, 3, 4]));
+    let _ = round.handle(at(0), Event::Vote { node: 4, vote: Vote::Guarded, in_order: true });
+    footprint.counted_votes(&round);
+    assert_eq!(
+        footprint.may_hold_giver(quorum()),
+        set([2, 3, 4]),
+        "the guarded node may have refused"
+    );
 }
 
 #[test]

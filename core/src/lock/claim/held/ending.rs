@@ -165,10 +165,14 @@ impl HeldLease {
         begin: impl FnOnce(&mut Claim, Moment) -> Option<Release>,
         keep: Option<Duration>,
     ) -> Pending<bool> {
-        let now = clock::now();
-        let Some(release) = begin(&mut self.state().claim, now) else {
-            return Pending::ready(false);
+        let (now, release) = {
+            let mut state = self.state();
+            // Read while the state is locked: by an earlier moment, the lease could still be valid although its watchers
+            // know of its loss.
+            let now = clock::now();
+            (now, begin(&mut state.claim, now))
         };
+        let Some(release) = release else { return Pending::ready(false) };
         let term = keep.map(|ttl| Term { ttl, ..self.grant.term });
         let keep = term.and_then(|term| self.state().claim.keep_keys(&release, now, term));
         if let Some(keep) = keep {
