@@ -31,13 +31,14 @@ impl Imported {
 }
 
 pub(crate) static BLAME_BLOCKING: Imported = Imported::new("quorlock._warnings", "blame_blocking");
+/// The globals of `contextlib`, by which its calls are recognized.
+pub(crate) static CONTEXTLIB: Imported = Imported::new("contextlib", "__dict__");
 pub(crate) static ENTERED: Imported = Imported::new("quorlock._scope", "entered");
 /// The exception classes, by their names.
 pub(crate) static ERRORS: Imported = Imported::new("quorlock._errors", "__dict__");
 pub(crate) static FORWARD: Imported = Imported::new("quorlock._logging", "forward");
 /// Returns the call of a Python function: with 0 the one that calls this crate, with 1 its caller.
 pub(crate) static FRAME: Imported = Imported::new("sys", "_getframe");
-pub(crate) static GIL: Imported = Imported::new("quorlock._scope", "is_gil_enabled");
 pub(crate) static HUB: Imported = Imported::new("quorlock._hubs", "current");
 pub(crate) static LEASE: Imported = Imported::new("quorlock._lease", "Lease");
 pub(crate) static LEVELS: Imported = Imported::new("quorlock._logging", "levels");
@@ -56,11 +57,11 @@ pub(crate) static WARN_OF_BLOCKING: Imported =
 pub(crate) fn import_all(py: Python<'_>) -> PyResult<()> {
     let all = [
         &BLAME_BLOCKING,
+        &CONTEXTLIB,
         &ENTERED,
         &ERRORS,
         &FORWARD,
         &FRAME,
-        &GIL,
         &HUB,
         &LEASE,
         &LEVELS,

@@ -12,11 +12,11 @@ use crate::client::Client;
 use crate::completion::{Pending, begin};
 use crate::convert::{self, error, value, values};
 use crate::exit;
-use crate::imports::{FRAME, GIL};
+use crate::imports::{CONTEXTLIB, FRAME};
 use crate::lease::{Lease, LeaseBlock, wrap};
 use crate::mutex;
 use crate::observer::Observer;
-use crate::scope::{self, entered, owner};
+use crate::scope::{self, blocks, owner};
 use crate::waiting;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -92,9 +92,30 @@ impl Source {
 struct Block {
     scope: Py<PyAny>,
     lease: Py<Lease>,
-    /// The call that entered it: a `with` statement leaves its block in the same call. This reference prevents that
-    /// another call gets the same identity.
-    frame: Py<PyAny>,
+    entry: Entry,
+}
+
+/// What entered a block. The reference prevents that something else gets the same identity.
+struct Entry {
+    /// The call: a `with` statement leaves its block in the same call. Or the callbacks of an `ExitStack` or
+    /// `AsyncExitStack`: the stack leaves what it has entered, in any thread and task. If the callbacks are moved to
+    /// another stack with `pop_all`, that one does.
+    object: Py<PyAny>,
+    is_stack: bool,
+}
+
+impl Entry {
+    /// Returns what enters or leaves a block with this call.
+    fn of(frame: &Bound<'_, PyAny>) -> PyResult<Self> {
+        // Before Python 3.13, a dict with all local variables stays in a call whose first argument was read. So this
+        // must not read that of every caller.
+        if frame.getattr("f_globals")?.is(CONTEXTLIB.get(frame.py())?)
+            && let Ok(callbacks) = first_argument(frame)?.getattr("_exit_callbacks")
+        {
+            return Ok(Self { object: callbacks.unbind(), is_stack: true });
+        }
+        Ok(Self { object: frame.clone().unbind(), is_stack: false })
+    }
 }
 
 #[pymethods]
@@ -115,7 +136,7 @@ impl Acquirable {
         let py = options.py();
         let _entered = begin(py)?;
         let owner = owner(py)?;
-        let blocks = Self::blocks(py, owner)?;
+        let blocks = blocks(py, owner)?;
         if options.is_empty() && blocks.is_empty() {
             return Ok(Pending::of(self.source.acquire(owner)));
         }
@@ -184,14 +205,14 @@ impl Acquirable {
     }
 
     /// Reports the open blocks to the garbage collector, so that an object that only its own blocks refer to, such as
-    /// through an `ExitStack` in their frames, is collected with its leases.
+    /// through an `ExitStack`, is collected with its leases.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // The thread that holds this mutex refers to this object, so it is not garbage.
         let Ok(open) = self.open.try_lock() else { return Ok(()) };
-        for Block { scope, lease, frame } in &*open {
+        for Block { scope, lease, entry } in &*open {
             visit.call(scope)?;
             visit.call(lease)?;
-            visit.call(frame)?;
+            visit.call(&entry.object)?;
         }
         Ok(())
     }
@@ -199,7 +220,7 @@ impl Acquirable {
     fn __clear__(&self) {
         let open = std::mem::take(&mut *self.open());
         Python::attach(|py| {
-            // The frames may have the last references to objects with finalizers in Python.
+            // The entries may have the last references to objects with finalizers in Python.
             let _entered = exit::enter(py);
             drop(open);
         });
@@ -208,29 +229,15 @@ impl Acquirable {
 
 impl Acquirable {
     fn enter(&self, scope: Bound<'_, PyAny>, lease: Py<Lease>, depth: u32) -> PyResult<()> {
-        let frame = FRAME.get(scope.py())?.call1((depth,))?.unbind();
+        let entry = Entry::of(&FRAME.get(scope.py())?.call1((depth,))?)?;
         LeaseBlock::_begin_block(scope::lease(&scope)?.cast()?)?;
         scope::enter(&scope, &lease.get().0)?;
-        self.open().push(Block { scope: scope.unbind(), lease, frame });
+        self.open().push(Block { scope: scope.unbind(), lease, entry });
         Ok(())
     }
 
     fn new(client: &Client, source: Source) -> Self {
         Self { source, observer: client.observer.clone(), open: Mutex::default() }
-    }
-
-    /// Returns the blocks that the `caller` is in. The core refuses to wait for a shared lease of one of them.
-    ///
-    /// A block counts only in the context in which it was entered. A thread of a pool may enter a block that another
-    /// thread leaves, and do other work in between, in another context.
-    fn blocks(py: Python<'_>, caller: Owner) -> PyResult<Vec<NonZeroU64>> {
-        let mut blocks = Vec::new();
-        for scope in entered(py)? {
-            if scope::entered_by(&scope)? == caller {
-                blocks.extend(scope::block(&scope));
-            }
-        }
-        Ok(blocks)
     }
 
     /// Waits for an acquire that `start` starts, within the observer's context manager.
@@ -254,20 +261,20 @@ impl Acquirable {
     /// Removes the block that the call at this depth leaves. Fails if it is not clear which one that is.
     fn leave(&self, py: Python<'_>, depth: u32) -> PyResult<Block> {
         let frame = FRAME.get(py)?.call1((depth,))?;
-        let block = match self.remove(|block| block.frame.is(&frame)) {
+        let entry = Entry::of(&frame)?;
+        let block = match self.remove(|block| block.entry.object.is(&entry.object)) {
             None => match self.left_by(&frame)? {
                 Some(scope) => self.remove(|block| block.scope.is(&scope)),
                 None => None,
             },
-            entered_by_this_call => entered_by_this_call,
+            entered_here => entered_here,
         };
         let Some(block) = block else {
             return Err(PyRuntimeError::new_err(match self.open().is_empty() {
                 true => "no block of this lock is open",
                 false => {
                     "it is not clear which block of this lock is left here: leave a block where it \
-                     was entered, or enter the lease itself, such as with \
-                     enter_context(lock.acquire())"
+                     was entered, or keep the lease: `lease = lock.acquire()`, then `lease.release()`"
                 }
             }));
         };
@@ -281,77 +288,48 @@ impl Acquirable {
         open.iter().rposition(is_left).map(|index| open.remove(index))
     }
 
-    /// Returns the scope of the block to leave for a call that entered none:
+    /// Returns the scope of the block to leave for a call that entered none itself.
     ///
-    /// - the only open block, if this thread entered it in this context
-    /// - or else the innermost such block that a call with the same first argument entered: the `__exit__` of an
-    ///   `ExitStack` leaves what its `enter_context` has entered
-    /// - or else the innermost block of another thread or context that a call with the same first argument entered, if
-    ///   one thread or task entered all of these
-    /// - or else the innermost block of this thread and context, if calls with one first argument entered all of them.
+    /// Only blocks that calls have entered in this context qualify. Another thread or task may still work in its block,
+    /// while this one only cleans up after an entry that failed. Of these blocks:
+    ///
+    /// - the innermost that a call with the same first argument entered, such as another method of the same object
+    /// - or else the innermost, if calls with one first argument entered all of them, and that of the leaving call is
+    ///   of another type: an object does not leave the block of another object of its class.
     ///
     /// `None` if none of this applies.
     fn left_by<'py>(&self, frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = frame.py();
-        let open: Vec<_> = self
-            .open()
-            .iter()
-            .rev()
-            .map(|Block { scope, frame, .. }| (scope.clone_ref(py), frame.clone_ref(py)))
-            .collect();
-        let entered = entered(py)?;
-        let (mut own, mut others) = (Vec::new(), Vec::new());
-        for (scope, entry) in open {
-            let (scope, entry) = (scope.into_bound(py), entry.into_bound(py));
-            let is_own = entered.iter().any(|own| own.is(&scope)) && scope::is_of_thread(&scope)?;
-            if is_own { own.push((scope, entry)) } else { others.push((scope, entry)) }
-        }
-        if let ([(only, _)], []) = (&*own, &*others) {
-            return Ok(Some(only.clone()));
-        }
+        let clone = |Block { scope, entry, .. }: &Block| {
+            (!entry.is_stack).then(|| (scope.clone_ref(py), entry.object.clone_ref(py)))
+        };
+        let open: Vec<_> = self.open().iter().rev().filter_map(clone).collect();
         let leaving = first_argument(frame)?;
-        let mut arguments = Vec::new();
-        for (_, entry) in &own {
-            arguments.push(first_argument(entry)?);
+        let mut own = Vec::new();
+        for (scope, entering) in open {
+            let scope = scope.into_bound(py);
+            if scope::is_of_context(&scope)? {
+                own.push((scope, first_argument(entering.bind(py))?));
+            }
         }
-        if leaving != 0
-            && let Some(index) = arguments.iter().position(|argument| *argument == leaving)
-        {
+        if let Some(index) = own.iter().position(|(_, argument)| argument.is(&leaving)) {
             return Ok(Some(own.swap_remove(index).0));
         }
-        if leaving != 0 && is_gil_enabled(py)? {
-            let mut same = Vec::new();
-            for (scope, entry) in others {
-                if first_argument(&entry)? == leaving {
-                    same.push((scope::entered_by(&scope)?, scope));
-                }
-            }
-            if same.windows(2).all(|pair| pair[0].0 == pair[1].0)
-                && let Some((_, scope)) = same.into_iter().next()
-            {
-                return Ok(Some(scope));
-            }
-        }
-        let is_clear = arguments.windows(2).all(|pair| pair[0] == pair[1]);
+        let is_clear = own.iter().all(|(_, argument)| {
+            argument.is(&own[0].1) && !argument.get_type().is(leaving.get_type())
+        });
         Ok(own.into_iter().next().filter(|_| is_clear).map(|(scope, _)| scope))
     }
 }
 
-/// Whether only one thread runs Python code at a time. If not, the variables of a call that another thread may be
-/// running must not be read.
-fn is_gil_enabled(py: Python<'_>) -> PyResult<bool> {
-    GIL.get(py)?.call0()?.extract()
-}
-
-/// Returns the address of the first argument of a call, such as `self`; 0 if it has none.
-fn first_argument(frame: &Bound<'_, PyAny>) -> PyResult<usize> {
+/// Returns the first argument of a call, such as `self`; `None` if it has none.
+fn first_argument<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let code = frame.getattr("f_code")?;
     if code.getattr("co_argcount")?.extract::<u32>()? == 0 {
-        return Ok(0);
+        return Ok(frame.py().None().into_bound(frame.py()));
     }
     let name = code.getattr("co_varnames")?.get_item(0)?;
-    let argument = frame.getattr("f_locals")?.call_method1("get", (name,))?;
-    Ok(if argument.is_none() { 0 } else { argument.as_ptr() as usize })
+    frame.getattr("f_locals")?.call_method1("get", (name,))
 }
 
 /// The native part of `quorlock.Lock`.

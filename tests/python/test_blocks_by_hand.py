@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import gc
 import threading
+import unittest
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from nodes import steal
@@ -65,12 +68,142 @@ def test_an_object_leaves_the_block_that_it_entered(memory: quorlock.Client) -> 
     semaphore = memory.semaphore("s", limit=4)
     first, second = Service(semaphore), Service(semaphore)
     held, renewed = first.start(), second.start()
-    thread = threading.Thread(target=first.stop)
-    thread.start()
-    thread.join()
+    first.stop()
     assert (held.valid, renewed.valid) == (False, True)
     second.stop()
     assert not renewed.valid
+
+
+def test_an_object_whose_entry_failed_leaves_no_block_of_another_thread(
+    memory: quorlock.Client,
+) -> None:
+    def fail() -> None:
+        with pytest.raises(RuntimeError, match="not clear which block"):
+            try:
+                service.start()
+            finally:
+                service.stop()
+
+    service = Service(memory.semaphore("s", limit=1, wait=0))
+    lease = service.start()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(fail).result(TIMEOUT)
+    assert lease.valid
+    service.stop()
+    assert not lease.valid
+
+
+def test_an_object_whose_entry_failed_leaves_no_block_of_another_task(
+    memory: quorlock.Client,
+) -> None:
+    semaphore = memory.semaphore("s", limit=1, wait=0)
+
+    async def stop() -> None:
+        await semaphore.__aexit__(None, None, None)
+
+    async def fail() -> None:
+        with pytest.raises(RuntimeError, match="not clear which block"):
+            try:
+                await semaphore.__aenter__()
+            finally:
+                await stop()
+
+    async def main() -> None:
+        lease = await semaphore.__aenter__()
+        # The context of the task is a copy of this one.
+        await asyncio.create_task(fail())
+        assert lease.valid
+        await stop()
+        assert not lease.valid
+
+    asyncio.run(main())
+
+
+def test_an_object_whose_entry_failed_leaves_no_block_of_another_object(
+    memory: quorlock.Client,
+) -> None:
+    semaphore = memory.semaphore("s", limit=1, wait=0)
+    first, second = Service(semaphore), Service(semaphore)
+    lease = first.start()
+    with pytest.raises(quorlock.LockTimeoutError):
+        second.start()
+    with pytest.raises(RuntimeError, match="not clear which block"):
+        second.stop()
+    assert lease.valid
+    first.stop()
+    assert not lease.valid
+
+
+def test_a_block_of_a_stack_is_left_only_by_the_stack(memory: quorlock.Client) -> None:
+    def stop_twice() -> None:
+        with contextlib.ExitStack() as stack:
+            lease = stack.enter_context(semaphore)
+            service.start()
+            service.stop()
+            with pytest.raises(RuntimeError, match="not clear which block"):
+                service.stop()
+            assert lease.valid
+        assert not lease.valid
+
+    semaphore = memory.semaphore("s", limit=4)
+    service = Service(semaphore)
+    lease = service.start()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(stop_twice).result(TIMEOUT)
+    assert lease.valid
+    service.stop()
+
+
+def test_consecutive_runs_of_a_loop_in_one_context_leave_the_block(
+    memory: quorlock.Client,
+) -> None:
+    lock = memory.lock("r")
+
+    async def stop(lock: quorlock.Lock) -> None:
+        await lock.__aexit__(None, None, None)
+
+    with asyncio.Runner() as runner:
+        lease = runner.run(lock.__aenter__())
+        assert lease.valid
+        runner.run(stop(lock))
+        assert not lease.valid
+
+
+def test_test_cases_of_unittest_leave_their_blocks(memory: quorlock.Client) -> None:
+    semaphore = memory.semaphore("s", limit=4)
+    leases: list[quorlock.Lease] = []
+
+    class Case(unittest.TestCase):
+        def runTest(self) -> None:  # noqa: N802
+            leases.extend(self.enterContext(semaphore) for _ in range(2))
+
+    class AsyncCase(unittest.IsolatedAsyncioTestCase):
+        async def asyncSetUp(self) -> None:
+            leases.append(await self.enterAsyncContext(semaphore))
+
+        async def runTest(self) -> None:  # noqa: N802
+            leases.append(await self.enterAsyncContext(semaphore))
+
+    for case in (Case(), AsyncCase()):
+        result = case.run()
+        assert result is not None
+        assert result.wasSuccessful(), result.errors
+    assert [lease.valid for lease in leases] == [False] * 4
+    assert memory.stats().dropped == 0
+
+
+def test_a_call_that_leaves_no_block_keeps_no_variable_of_another_thread_alive(
+    memory: quorlock.Client,
+) -> None:
+    semaphore = memory.semaphore("s", limit=4)
+    variable = Service(semaphore)
+    alive = weakref.ref(variable)
+    with semaphore, ThreadPoolExecutor(1) as pool:
+        with pytest.raises(RuntimeError, match="not clear which block"):
+            pool.submit(Service(semaphore).stop).result(TIMEOUT)
+        del variable
+        gc.collect()
+        assert alive() is None
 
 
 def test_threads_that_share_an_object_leave_their_own_blocks(memory: quorlock.Client) -> None:
@@ -126,7 +259,9 @@ def test_the_blocks_of_one_stack_are_left_from_the_innermost(memory: quorlock.Cl
         moved = stack.pop_all()
     left: list[list[bool]] = []
     moved.callback(lambda: left.append([lease.valid for lease in leases]))
-    moved.close()
+    # Also in another thread.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(moved.close).result(TIMEOUT)
     assert left == [[True, True, True]]
     assert not any(lease.valid for lease in leases)
 

@@ -5,7 +5,6 @@ This module owns the list of open blocks of each thread or task. `_lock`, `_leas
 """
 
 import _thread
-import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -13,14 +12,10 @@ from weakref import ref
 from ._async import library, task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from contextvars import Token
 
     from ._async import Body
     from ._quorlock import LeaseBlock
-
-
-is_gil_enabled: "Callable[[], bool]" = getattr(sys, "_is_gil_enabled", lambda: True)
-"""Python before 3.13 always has the GIL."""
 
 
 def owner() -> int:
@@ -33,21 +28,20 @@ def owner() -> int:
 class Scope:
     """One `with` or `async with` block, from its entry to its exit."""
 
-    __slots__ = ("__weakref__", "_body", "_thread", "is_left", "lease", "owner")
+    __slots__ = ("__weakref__", "_body", "is_left", "lease", "owner", "token")
+
+    token: "Token[tuple[ref[Scope], ...]]"
+    """The token of the entry. Shows whether a context is the one in which the block was entered,
+    and not a copy of it. Not set before the entry."""
 
     def __init__(self, lease: "LeaseBlock") -> None:
         self.lease = lease
         self.owner = owner()
         """The thread or task that entered the block."""
-        self._thread = _thread.get_ident()
         self._body: Body | None = None
         self.is_left = False
         """Set at the exit of the block. From then on the body is not cancelled, and the lease is
         not the current one, also where the context was copied."""
-
-    def is_of_thread(self) -> bool:
-        """Whether this thread entered the block, in any task."""
-        return self._thread == _thread.get_ident()
 
     def cancel_on_loss(self) -> None:
         """Makes the loss of the lease cancel the current task, until the block is left."""
