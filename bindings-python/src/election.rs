@@ -4,6 +4,7 @@
 //! has the loops.
 
 use crate::completion::{Pending, begin};
+use crate::scope::{blocks, owner};
 use pyo3::prelude::*;
 
 /// A candidate for the leader of a resource.
@@ -20,7 +21,8 @@ impl Election {
     /// Starts a candidacy. The result is a native lease.
     fn next(&self, py: Python<'_>) -> PyResult<Pending> {
         let _entered = begin(py)?;
-        Ok(Pending::of(self.0.next_as()))
+        let blocks = blocks(py, owner(py)?)?;
+        Ok(Pending::of(self.0.clone().within(blocks).next_as()))
     }
 }
 

@@ -297,6 +297,25 @@ def test_a_function_that_cannot_lead_is_refused_before_the_candidacy(
                 asyncio.run(election.run_async(lead))
 
 
+def test_a_campaign_in_a_block_that_it_would_wait_for_is_refused(client: quorlock.Client) -> None:
+    def lead(lease: quorlock.Lease) -> None:
+        raise AssertionError(f"{lease} and a reader at the same time")
+
+    async def lead_async(lease: quorlock.Lease) -> None:
+        lead(lease)
+
+    async def campaign() -> None:
+        async with client.lock("r", mode="shared"):
+            with pytest.raises(quorlock.ConfigError, match="this is in a block"):
+                await client.elect("r").run_async(lead_async)
+
+    with client.lock("r", mode="shared"):
+        with pytest.raises(quorlock.ConfigError, match="this is in a block"):
+            client.elect("r").run(lead)
+    asyncio.run(campaign())
+    assert client.elect("r").run(lambda lease: lease.valid)
+
+
 def test_an_async_leader_may_be_a_function_that_returns_a_coroutine(
     client: quorlock.Client,
 ) -> None:

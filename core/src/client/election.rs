@@ -23,6 +23,7 @@ use crate::telemetry::events;
 use crate::wire::keys::Keys;
 use std::fmt;
 use std::future::pending;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -50,6 +51,12 @@ impl Election {
     /// Sets an option by name, for language bindings. See [`Lock::option`].
     pub fn option(self, dialect: Dialect, name: &str, value: &OptionValue) -> Self {
         Self { lock: self.lock.option(dialect, name, value) }
+    }
+
+    /// Returns this candidate for campaigns within these blocks: see [`Lock::within`]. For language bindings.
+    #[doc(hidden)]
+    pub fn within(self, blocks: Vec<NonZeroU64>) -> Self {
+        Self { lock: self.lock.within(blocks) }
     }
 
     /// Returns the candidate, or the first error in its resource and options.

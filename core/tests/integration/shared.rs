@@ -438,6 +438,8 @@ fn waiting_for_an_own_shared_lease_of_a_block_is_a_mistake() {
         assert_eq!(error.code(), ErrorCode::Config, "{error}");
         assert!(error.message().contains("try_upgrade"), "{error}");
     }
+    let error = wait(client.elect("r").within(vec![outer]).next()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Config, "{error}");
     wait(other.release());
     // A writer in another thread may wait, because this thread can still release the shared lease.
     thread::scope(|scope| {
