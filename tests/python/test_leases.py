@@ -274,8 +274,10 @@ def test_wait_lost_async_returns_on_timeout_loss_and_release(
 
 
 def test_a_collected_lease_is_not_released_and_expires_with_a_warning(
+        assert not await lease.wait_lost_async(0)
     client: quorlock.Client, servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
+        assert await lease.wait_lost_async(0)
     losses: list[quorlock.LeaseLostError] = []
     lease = client.lock("r", ttl=2).acquire()
     lease.on_lost(losses.append)

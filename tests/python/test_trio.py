@@ -456,6 +456,19 @@ def test_a_loss_at_the_end_of_the_body_raises(
     run(main)
 
 
+def test_a_wait_without_time_reports_a_lost_lease(
+    run: Run, client: quorlock.Client, servers: Servers
+) -> None:
+    async def main() -> None:
+        lease = await client.lock("r").acquire_async()
+        assert not await lease.wait_lost_async(0)
+        steal(servers, "r")
+        assert await lease.wait_lost_async()
+        assert await lease.wait_lost_async(0)
+
+    run(main)
+
+
 def test_a_loss_after_the_block_cancels_nothing(
     run: Run, client: quorlock.Client, servers: Servers
 ) -> None:

@@ -343,7 +343,9 @@ class Lease(_quorlock.LeaseBlock):
     async def wait_lost_async(self, timeout: Duration | None = None) -> bool:
         """The async form of `wait_lost`."""
         seconds = _quorlock.timeout(timeout)
-        return bool(await library().result_within(self._native.lost(), seconds))
+        is_lost = await library().result_within(self._native.lost(), seconds)
+        # A short timeout may end before the result of a lost lease arrives.
+        return self._native.loss is not None if is_lost is None else is_lost
 
     # For type checkers, this would make every attribute valid.
     if not TYPE_CHECKING:

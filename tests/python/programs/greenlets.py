@@ -99,6 +99,7 @@ losses: list[object] = []
 stolen.on_lost(losses.append)
 print("ready to be stolen", flush=True)
 assert lets_others_run(stolen.wait_lost)
+assert stolen.wait_lost(0)
 wait_until(lambda: bool(losses))
 assert str(client.doctor())
 lets_others_run(lambda: timed_out(lambda: library.sleep(1)))
