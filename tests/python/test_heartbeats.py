@@ -84,6 +84,26 @@ def test_each_item_of_an_async_loop_is_a_heartbeat(nodes: Nodes, client: Client)
     assert asyncio.run(work()) == [0, 1, 2, 3, 4]
 
 
+class BothWays:
+    """Items for `for` and for `async for`, like a queryset of Django."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+    async def __aiter__(self) -> AsyncIterator[int]:
+        for number in self:
+            yield number
+
+
+def test_items_of_both_kinds_of_loops_stay_so(client: Client) -> None:
+    async def work() -> list[int]:
+        return [number async for number in lease.heartbeats(BothWays())]
+
+    with client.lock("r") as lease:
+        assert [number for number in lease.heartbeats(BothWays())] == [0, 1, 2]  # noqa: C416
+        assert asyncio.run(work()) == [0, 1, 2]
+
+
 def test_a_decorated_function_and_another_thread_send_heartbeats(
     nodes: Nodes, client: Client
 ) -> None:

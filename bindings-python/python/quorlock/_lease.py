@@ -1,9 +1,17 @@
 """The public class `Lease`: a lock that is held. The native lease does the work."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+import sys
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+)
 from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast, overload
 
 from . import _quorlock, _warnings
 from ._async import current, library, result
@@ -21,6 +29,27 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
+Item_co = TypeVar("Item_co", covariant=True)
+
+
+class _BothIterable(Iterable[Item_co], AsyncIterable[Item_co], Protocol[Item_co]):
+    """Items for `for` and for `async for`."""
+
+
+class Heartbeats(Iterator[Item], AsyncIterator[Item]):
+    """An iterator for `for`, and one for `async for`."""
+
+    __slots__ = ("_async_items", "_items")
+
+    def __init__(self, items: Iterator[Item], async_items: AsyncIterator[Item]) -> None:
+        self._items = items
+        self._async_items = async_items
+
+    def __next__(self) -> Item:
+        return next(self._items)
+
+    def __anext__(self) -> Awaitable[Item]:
+        return anext(self._async_items)
 class Lease(_quorlock.LeaseBlock):
     """A held lock. Any thread or task can use it.
 
@@ -170,6 +199,9 @@ class Lease(_quorlock.LeaseBlock):
 
     @overload
     def heartbeats(self, items: Iterable[Item]) -> Iterator[Item]: ...
+    @overload
+    def heartbeats(self, items: _BothIterable[Item]) -> Heartbeats[Item]: ...
+
 
     @overload
     def heartbeats(self, items: AsyncIterable[Item]) -> AsyncIterator[Item]: ...
@@ -182,14 +214,17 @@ class Lease(_quorlock.LeaseBlock):
             for row in lease.heartbeats(rows):
                 migrate(row)
 
-        For `async for`, if the items are async. Raises LeaseLostError instead of yielding the next
-        item if the lease has ended.
+        For `async for`, if the items are async, and for both, if they are both, such as a queryset
+        of Django. Raises LeaseLostError instead of yielding the next item if the lease has ended.
         """
-        if isinstance(items, AsyncIterable):
-            return self._heartbeats_async(items)
-        return self._heartbeats(iter(items))
+        if not isinstance(items, AsyncIterable):
+            return self._heartbeats(iter(items))
+        if isinstance(items, Iterable):
+            # Neither generator iterates the items before it is used.
+            return Heartbeats(self._heartbeats(items), self._heartbeats_async(items))
+        return self._heartbeats_async(items)
 
-    def _heartbeats(self, items: Iterator[Item]) -> Iterator[Item]:
+    def _heartbeats(self, items: Iterable[Item]) -> Iterator[Item]:
         for item in items:
             self.heartbeat()
             yield item
