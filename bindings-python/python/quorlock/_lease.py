@@ -23,12 +23,12 @@ from ._options import LOCK, Duration, Mode
 from ._scope import Scope, entered
 
 if TYPE_CHECKING:
+    from inspect import Signature
+
     from ._quorlock import Pending
 
 
 Item = TypeVar("Item")
-
-
 Item_co = TypeVar("Item_co", covariant=True)
 
 
@@ -50,6 +50,8 @@ class Heartbeats(Iterator[Item], AsyncIterator[Item]):
 
     def __anext__(self) -> Awaitable[Item]:
         return anext(self._async_items)
+
+
 class Lease(_quorlock.LeaseBlock):
     """A held lock. Any thread or task can use it.
 
@@ -198,10 +200,10 @@ class Lease(_quorlock.LeaseBlock):
         self._native.check()
 
     @overload
-    def heartbeats(self, items: Iterable[Item]) -> Iterator[Item]: ...
-    @overload
     def heartbeats(self, items: _BothIterable[Item]) -> Heartbeats[Item]: ...
 
+    @overload
+    def heartbeats(self, items: Iterable[Item]) -> Iterator[Item]: ...
 
     @overload
     def heartbeats(self, items: AsyncIterable[Item]) -> AsyncIterator[Item]: ...
@@ -437,8 +439,6 @@ def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
     """Returns the callback as a function that takes the LeaseLostError as its only argument."""
     if not callable(callback):
         raise TypeError(f"the callback must be callable, not {callback!r}")
-    import inspect
-
     from . import _deferred
 
     if _deferred.is_async(callback):
@@ -452,9 +452,20 @@ def _taking_loss(callback: Callable[..., object]) -> Callable[[Any], object]:
             "never run"
         )
     try:
-        inspect.signature(callback).bind(None)
+        _signature(callback).bind(None)
     except TypeError:
         return lambda _: callback()
     except ValueError:  # the signature is not known
         pass
     return callback
+
+
+def _signature(function: Callable[..., object]) -> "Signature":
+    """Returns the signature, also if a name in an annotation is not defined."""
+    from inspect import signature
+
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return signature(function, annotation_format=Format.FORWARDREF)
+    return signature(function)
