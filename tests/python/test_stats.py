@@ -285,6 +285,18 @@ def wins(reader: InMemoryMetricReader) -> dict[str, int]:
     }
 
 
+def test_a_failed_call_instruments_nothing() -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    meters, clients = MeterProvider(), [quorlock.Client(["memory://failed"]) for _ in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meters.get_meter("quorlock").__class__, "create_histogram", fail)
+        with pytest.raises(ZeroDivisionError):
+            instrument(clients[0], name="failed", meter_provider=meters)
+    instrument(clients[1], name="failed", meter_provider=meters)
+
+
 def test_opentelemetry_exports_the_statistics_of_every_client() -> None:
     reader, other_reader = InMemoryMetricReader(), InMemoryMetricReader()
     provider, other_provider = MeterProvider([reader]), MeterProvider([other_reader])

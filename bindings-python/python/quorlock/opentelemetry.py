@@ -60,7 +60,6 @@ def instrument(
     The default providers are the global ones. Raises ValueError if another open client has the same
     name.
     """
-    name = _claim(client, name, meter_provider)
     meter = get_meter("quorlock", __version__, meter_provider)
     tracer = get_tracer("quorlock", __version__, tracer_provider)
     durations = meter.create_histogram(
@@ -85,6 +84,8 @@ def instrument(
                 # OpenTelemetry has no observable histograms. The sum and the count give the mean.
                 meter.create_observable_counter(f"{exported}.time", read("sum"), "s", about)
                 meter.create_observable_counter(f"{exported}.count", read("count"), "1", about)
+    # Last, so that a failed call has instrumented nothing.
+    name = _claim(client, name, meter_provider)
     client._native.observe(_observer(tracer, durations, name))
 
 
