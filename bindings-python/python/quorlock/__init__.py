@@ -105,13 +105,17 @@ _REPORTS = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Imports the report classes on first use: few programs need them, and the import is slow."""
-    if name in _REPORTS:
-        from . import _reports
+# For type checkers, this would make every name valid.
+if not TYPE_CHECKING:
 
-        return getattr(_reports, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Imports the report classes on first use: few programs need them, and the import is
+        slow."""
+        if name in _REPORTS:
+            from . import _reports
+
+            return getattr(_reports, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 import_all()

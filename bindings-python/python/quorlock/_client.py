@@ -382,7 +382,7 @@ class Client:
         """The async form of `close`."""
         await result(self._native.close())
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -393,7 +393,7 @@ class Client:
     ) -> None:
         self.close()
 
-    async def __aenter__(self) -> "Client":
+    async def __aenter__(self) -> Self:
         return self
 
     @interrupted_only_where_it_waits
