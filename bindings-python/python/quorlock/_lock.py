@@ -83,9 +83,9 @@ class Acquirable(_quorlock.Acquirable):
 
         Raises TypeError for a generator function, a context manager of `contextlib`, a class, a
         task, command or fixture that a framework has made of a function, or an object that cannot
-        be called. A call raises TypeError if a function that is not `async def` returns an
-        awaitable, or any function returns a generator: its body would run after the lease is
-        released. The body does not run.
+        be called. A call raises TypeError if the function returns a generator or an awaitable,
+        except for the coroutine of an `async def`: its body would run after the lease is released.
+        The body does not run.
         """
         return _decorated(function, lambda *_, **__: self)
 
@@ -202,7 +202,8 @@ def _decorated(function: Callable[P, R], made: Callable[..., Acquirable]) -> Cal
         async def hold_async(*args: P.args, **kwargs: P.kwargs) -> Any:
             async with made(*args, **kwargs):
                 returned = await cast(Any, function)(*args, **kwargs)
-                _deferred.refuse(function, returned)
+                instead = "await it in the function, or use `async with` in its body"
+                _deferred.refuse(function, returned, instead)
                 return returned
 
         return cast("Callable[P, R]", hold_async)
