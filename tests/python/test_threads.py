@@ -13,13 +13,17 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar, copy_context
+from typing import Any, cast
 
 import pytest
 
 import quorlock
+from quorlock import _threads
 
 THREADS = 8
 ROUNDS = 50
+TIMEOUT = 30
 NODES = ["memory://threads-1", "memory://threads-2", "memory://threads-3"]
 
 
@@ -58,6 +62,36 @@ def run(work: Callable[[int], object]) -> None:
 def test_the_import_does_not_enable_the_gil() -> None:
     program = "import sys, quorlock; sys.exit(sys._is_gil_enabled())"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_callbacks_do_not_get_the_context_of_a_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Inheriting(threading.Thread):
+        """Inherits the context, as all threads do on a free-threaded CPython 3.14."""
+
+        def __init__(self, *, target: Callable[..., object], args: Any, **options: Any) -> None:
+            super().__init__(target=copy_context().run, args=(target, *args), **options)
+
+    class Worker:
+        """Has one call."""
+
+        name = "worker"
+
+        def next(self) -> tuple[Callable[..., object], tuple[()], None]:
+            if called.is_set():
+                threading.Event().wait()
+            return call, (), None
+
+    def call() -> None:
+        seen.append(variable.get())
+        called.set()
+
+    seen, called = list[object](), threading.Event()
+    variable = ContextVar[object]("variable", default=None)
+    variable.set("the caller's")
+    monkeypatch.setattr(threading, "Thread", Inheriting)
+    _threads.start(cast(Any, Worker()))
+    assert called.wait(TIMEOUT)
+    assert seen == [None]
 
 
 def test_all_forms_exclude_each_other() -> None:

@@ -7,6 +7,7 @@ exit while a function runs. The native `calls` module decides how many there are
 # Imported here, not on first use: a child that is forked during an import would wait forever.
 import threading
 from contextlib import suppress
+from contextvars import Context
 
 from . import _hubs
 from ._quorlock import Worker
@@ -17,11 +18,14 @@ def start(worker: Worker) -> None:
 
     Raises RuntimeError if the system cannot start another thread.
     """
+    # An empty context: a thread may inherit that of its caller, with the caller's lease and
+    # variables.
+    run, arguments = Context().run, (_work, worker)
     start_thread = _hubs.start_real_thread()
     if start_thread is None:
-        threading.Thread(target=_work, args=(worker,), name=worker.name, daemon=True).start()
+        threading.Thread(target=run, args=arguments, name=worker.name, daemon=True).start()
     else:
-        start_thread(_work, (worker,))
+        start_thread(run, arguments)
 
 
 def _work(worker: Worker) -> None:
