@@ -48,6 +48,9 @@ describe(ClosedError, 'ClosedError', 'CLOSED')
 
 const classes = { ConfigError, LockTimeoutError, QuorumError, LeaseLostError, ClosedError }
 
+/** Whether the value is an error of a client, perhaps of another copy of this package. */
+const isOwn = (error) => error instanceof Error && Object.hasOwn(classes, error.name) && Array.isArray(error.nodes)
+
 const errorOf = (failure) => new classes[failure.class](failure.message, failure)
 
 /** The number of stacks that may be captured now: up to 100, refilled at one per millisecond. */
@@ -96,5 +99,6 @@ module.exports = {
   QuorumError,
   callSite,
   errorOf,
+  isOwn,
   unwrap,
 }

@@ -4,7 +4,7 @@
 
 const { SpanKind, SpanStatusCode, metrics, trace } = require('@opentelemetry/api')
 const { tracingChannel } = require('node:diagnostics_channel')
-const { ConfigError, QuorlockError } = require('./errors.js')
+const { ConfigError, isOwn } = require('./errors.js')
 const { clientOf, optionsNamed } = require('./options.js')
 const { version } = require('./package.json')
 
@@ -88,9 +88,9 @@ function follow(client, meter, tracer, attributes) {
       if (!span) return
       const outcome = outcomeOf(context)
       if (context.result) span.setAttribute('quorlock.fence', Math.max(...Object.values(context.result.fences)))
-      if (context.error instanceof QuorlockError) span.setAttribute('error.type', outcome)
+      if (isOwn(context.error)) span.setAttribute('error.type', outcome)
       // A timeout only means that others held the lock, so the span is not marked as failed.
-      if (context.error instanceof QuorlockError && outcome !== 'timeout') {
+      if (isOwn(context.error) && outcome !== 'timeout') {
         span.setStatus({ code: SpanStatusCode.ERROR, message: context.error.message })
       }
       span.setAttribute('quorlock.outcome', outcome)
@@ -107,7 +107,7 @@ function outcomeOf({ result, error }) {
   if (result) return 'won'
   // The result of a tryLock while others hold the lock.
   if (result === null) return 'timeout'
-  return error instanceof QuorlockError ? error.code.toLowerCase() : 'cancelled'
+  return isOwn(error) ? error.code.toLowerCase() : 'cancelled'
 }
 
 module.exports = { instrument }

@@ -76,9 +76,12 @@ function optionsNamed(names, given) {
   throw new ConfigError(`${unknown} is not an option here; it can be ${names.join(', ')}`)
 }
 
-/** Returns the client, which may come from another copy of this package. Throws ConfigError for anything else. */
+/** Whether the value is a client, perhaps of another copy of this package. */
+const isClient = (given) => typeof given?.metrics === 'function' && typeof given.stats === 'function'
+
+/** Returns the client. Throws ConfigError for anything else. */
 function clientOf(given) {
-  if (typeof given?.metrics === 'function' && typeof given.stats === 'function') return given
+  if (isClient(given)) return given
   throw new ConfigError(`a Client is needed, not ${shown(given)}`)
 }
 
@@ -133,4 +136,4 @@ function checkResult(result, method = 'using') {
   if (typeof result?.lift === 'function' && typeof result.subscribe === 'function') refuse('an observable', 'await lastValueFrom(…)')
 }
 
-module.exports = { checkNoWait, checkResult, checkWork, clientOf, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }
+module.exports = { checkNoWait, checkResult, checkWork, clientOf, isClient, nameOf, namesOf, nodesOf, optionsNamed, optionsOf, signalOf, warnAboutUnit }

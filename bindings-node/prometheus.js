@@ -3,11 +3,10 @@
 'use strict'
 
 const { ConfigError } = require('./errors.js')
-const { Client } = require('./index.js')
-const { clientOf } = require('./options.js')
+const { clientOf, isClient } = require('./options.js')
 
 function register(registry, clients) {
-  const named = clients instanceof Client ? [[{}, clients]] : Object.entries(clients ?? {}).map(labelled)
+  const named = isClient(clients) ? [[{}, clients]] : Object.entries(clients ?? {}).map(labelled)
   if (named.length === 0) throw new ConfigError('register needs a client, or an object of several, each with a name')
   for (const { name, kind, help } of named[0][1].metrics()) {
     registry.registerMetric(new Metric(kind === 'counter' ? `${name}_total` : name, name, kind, help, named))

@@ -17,6 +17,7 @@ import promClient from 'prom-client'
 import { Client, ConfigError, LockTimeoutError, QuorumError } from 'quorlock'
 import { instrument } from 'quorlock/opentelemetry'
 import { register } from 'quorlock/prometheus'
+import { loadCopy } from './copies.js'
 import { open, steal, until } from './servers.js'
 
 const LEVELS = ['error', 'warn', 'info', 'debug', 'trace']
@@ -152,6 +153,22 @@ test('prom-client exports the counts', async (t) => {
   assert.match(await several.metrics(), /^quorlock_acquires_total{client="orders",outcome="won"} 1$/m)
   assert.match(await several.metrics(), /^quorlock_acquires_total{client="users",outcome="won"} 0$/m)
   assert.throws(() => register(several, {}), ConfigError)
+})
+
+test('exporters accept a client of another copy of the package', async (t) => {
+  const { Client: Other } = loadCopy()
+  const client = new Other(['memory://observability-copy'], { wait: 0 })
+  t.after(() => client.close())
+  assert(!(client instanceof Client))
+  const registry = new promClient.Registry()
+  register(registry, client)
+  const spans = new InMemorySpanExporter()
+  const stop = instrument(client, { tracerProvider: new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] }) })
+  await client.using('r', () => assert.rejects(client.lock('r'), { code: 'TIMEOUT' }))
+  stop()
+  assert.match(await registry.metrics(), /^quorlock_acquires_total{outcome="timeout"} 1$/m)
+  const outcomes = spans.getFinishedSpans().map(({ attributes }) => attributes['quorlock.outcome'])
+  assert.deepEqual(outcomes, ['won', 'timeout'])
 })
 
 test('OpenTelemetry exports spans and metrics', async (t) => {
