@@ -76,7 +76,8 @@ async function valueOf(number, site = callSite(valueOf)) {
  * signal's reason.
  */
 function resultUnlessAborted(start, signal) {
-  return new Promise((resolve, reject) => {
+  let stop
+  const result = new Promise((resolve, reject) => {
     let number
     const abort = () => {
       reject(reasonOf(signal))
@@ -85,18 +86,12 @@ function resultUnlessAborted(start, signal) {
       take(number)
     }
     // Before the start: a signal of another library may throw.
-    const stop = onAbort(signal, abort)
-    try {
-      number = start()
-    } catch (error) {
-      stop()
-      throw error
-    }
-    expect(number, (result) => {
-      resolve(result)
-      stop()
-    })
+    stop = onAbort(signal, abort)
+    number = start()
+    expect(number, resolve)
   })
+  // Not in the mailbox's callback: a signal of another library may call back, and end another operation of the batch.
+  return result.finally(() => stop?.())
 }
 
 /** Cancels an operation, and resolves with `result` instead. Does nothing if it is not under way any more. */

@@ -16,7 +16,11 @@ function onAbort(signal, callback) {
     callbacks.delete(callback)
     if (callbacks.size > 0) return
     entries.delete(signal)
-    signal.removeEventListener('abort', listener)
+    try {
+      signal.removeEventListener('abort', listener)
+    } catch {
+      // A signal of another library may throw. Its listener has no callbacks any more, so it does nothing.
+    }
   }
 }
 
@@ -37,7 +41,11 @@ const reasons = new WeakMap()
 
 /** Returns the reason of a signal that has aborted, always the same. */
 function reasonOf(signal) {
-  if (signal.reason !== undefined) return signal.reason
+  try {
+    if (signal.reason !== undefined) return signal.reason
+  } catch {
+    // A signal of another library may throw: it has no reason then.
+  }
   if (!reasons.has(signal)) reasons.set(signal, new DOMException('This operation was aborted', 'AbortError'))
   return reasons.get(signal)
 }

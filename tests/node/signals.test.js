@@ -165,6 +165,8 @@ test('a signal of another library may throw or have no reason', async () => {
   await assert.rejects(client.lock('r', { signal: throwing }), RangeError)
   assert.equal(client.stats().attempts, 0)
   await assert.rejects(client.lock('r', { signal: foreign({ aborted: true }) }), { name: 'AbortError' })
+  const secretive = Object.defineProperty(foreign({ aborted: true }), 'reason', { get: assert.fail })
+  await assert.rejects(client.lock('r', { signal: secretive }), { name: 'AbortError' })
   let abort
   const signal = foreign({ addEventListener: (_, listener) => (abort = listener) })
   await client.using('r', async () => {
@@ -172,4 +174,40 @@ test('a signal of another library may throw or have no reason', async () => {
     abort()
     await assert.rejects(waiting, { name: 'AbortError' })
   })
+})
+
+test('a signal of another library that throws when its listener is removed loses no result and no lease', async (t) => {
+  const client = new Client(['memory://signals-removal'])
+  t.after(() => client.close())
+  let removals = 0
+  const foreign = () => ({
+    aborted: false,
+    addEventListener() {},
+    removeEventListener() {
+      removals++
+      throw new RangeError('no removal')
+    },
+  })
+  const leases = await Promise.all(['a', 'b', 'c'].map((name) => client.lock(name, { signal: foreign() })))
+  assert.deepEqual(await Promise.all(leases.map((lease) => lease.release())), [true, true, true])
+  assert.equal(await client.elect('r', { signal: foreign() }, () => 'led'), 'led')
+  assert(!(await client.locked('r')))
+  assert.equal(removals, 5)
+})
+
+test('a signal of another library that ends another acquire when its listener is removed loses no result', async (t) => {
+  const client = new Client(['memory://signals-reentrant'], { wait: null })
+  t.after(() => client.close())
+  const held = await client.lock(['a', 'b', 'c'])
+  const other = new AbortController()
+  const signal = { aborted: false, addEventListener() {}, removeEventListener: () => other.abort() }
+  const waiting = ['a', 'b', 'c'].map((name) => client.lock(name, { signal: name === 'b' ? other.signal : signal }))
+  await until(() => client.stats().waiting === 3)
+  const released = held.release()
+  // The event loop is blocked until all have acquired, so that their results arrive together.
+  for (const deadline = performance.now() + 60_000; client.stats().wins < 4; ) assert(performance.now() < deadline)
+  assert(await released)
+  const [first, , last] = await Promise.allSettled(waiting)
+  assert.deepEqual([first.status, last.status], ['fulfilled', 'fulfilled'])
+  for (const { value } of [first, last]) assert(await value.release())
 })
