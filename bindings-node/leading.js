@@ -40,8 +40,9 @@ function leadingSignal(lost, given) {
 /** Returns a generator that yields each leader that a watch finds, until the signal aborts. */
 function leaders(watch, signal) {
   let pending
+  let ended = false
   async function* found() {
-    for (let fence = 0; ; ) {
+    for (let fence = 0; !ended; ) {
       if (signal?.aborted) throw reasonOf(signal)
       const start = () => (pending = watch.after(fence))
       const result = await (signal ? resultUnlessAborted(start, signal) : resultOf(start()))
@@ -52,9 +53,10 @@ function leaders(watch, signal) {
     }
   }
   const generator = found()
-  // A generator runs `return` and `throw` only after the pending `next`, which may wait forever, so they end it.
+  // A generator runs `return` and `throw` only after each pending `next`, which may wait forever, so they end these.
   for (const name of ['return', 'throw']) {
     const value = (given) => {
+      ended = true
       finish(pending, ENDED)
       return Object.getPrototypeOf(generator)[name].call(generator, given)
     }

@@ -168,6 +168,14 @@ test('an observer can be ended while it waits', async (t) => {
       assert.equal((await leaders.next()).done, true)
     }
   }
+  // Also when a leader arrives meanwhile, and another `next` follows.
+  const held = await client.lock('r')
+  const signal = { aborted: false, addEventListener() {}, removeEventListener: () => void (ended ??= leaders.return()) }
+  let ended
+  const leaders = client.watch('r', { signal })
+  const [found, after] = await Promise.all([leaders.next(), leaders.next()])
+  assert.deepEqual([found.value.fence, after.done, (await ended).done], [held.fence, true, true])
+  await held.release()
   const unused = client.watch('r')
   assert.equal((await unused.return()).done, true)
   const program = `
