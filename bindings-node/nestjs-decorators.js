@@ -90,16 +90,18 @@ function interceptorOf(handler, resourcesOf, options) {
 
 /**
  * Returns an observable that calls `work` when it is subscribed to, and ends when its promise does. `work` gets a function
- * that passes on the values of another observable, and resolves to the last one when that ends or nobody listens any more:
- * then also the promise that `running` returns has settled, because nothing can stop a handler.
+ * that passes on the values of another observable, and settles as that ends, or when nobody listens any more: to the last
+ * value, or to the error. Then also the promise that `running` returns has settled, because nothing can stop a handler.
  */
 function observe(work) {
   return new Observable((subscriber) => {
     const follow = (source, running) =>
-      new Promise((resolve, error) => {
+      new Promise((resolve, reject) => {
         let last
+        const handled = () => Promise.allSettled([running()])
         const next = (value) => subscriber.next((last = value))
-        const complete = () => Promise.allSettled([running()]).then(() => resolve(last))
+        const complete = () => handled().then(() => resolve(last))
+        const error = (reason) => handled().then(() => reject(reason))
         subscriber.add(complete)
         subscriber.add(source.subscribe({ next, complete, error }))
       })

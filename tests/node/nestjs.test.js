@@ -7,7 +7,7 @@ import { Controller, Get, Inject, Param, Sse, UseInterceptors } from '@nestjs/co
 import { NestFactory } from '@nestjs/core'
 import { Client } from 'quorlock'
 import * as nestjs from 'quorlock/nestjs'
-import { Observable, of, timeout } from 'rxjs'
+import { Observable, of, tap, timeout } from 'rxjs'
 import { decorate, leaseAt, moduleOf } from './nest.js'
 import { Servers, until } from './servers.js'
 
@@ -197,6 +197,27 @@ test('a handler that an interceptor gives up on keeps the lock until it ends', a
   assert(await client.locked('slow'))
   end('paid')
   await until(async () => !(await client.locked('slow')))
+})
+
+test('a handler whose interceptor fails keeps the lock until it ends', async (t) => {
+  let end, fail
+  class Slow {
+    pay() {
+      return new Promise((resolve) => (end = resolve))
+    }
+  }
+  const failed = new Promise((resolve) => (fail = resolve))
+  const failing = { intercept: (_, next) => next.handle().pipe(timeout(50), tap({ error: fail })) }
+  decorate(Slow.prototype, 'pay', [Get('pay'), UseInterceptors(failing), Locked('failing')])
+  Controller()(Slow)
+  const { client, get } = await start(t, QuorlockModule.forRoot({ nodes: ['memory://nestjs-failing'] }), Slow)
+  const answer = get('/pay')
+  await failed
+  await new Promise(setImmediate)
+  assert.equal(client.stats().held, 1)
+  end('paid')
+  assert.equal((await answer)[0], 500)
+  assert.equal(await client.locked('failing'), false)
 })
 
 test('invalid options are refused', async (t) => {
