@@ -4,7 +4,7 @@ import type { Client, ClientOptions, LeaseLostError, LockTimeoutError, QuorumErr
 /** Options of the plugin: those of {@link Client}, its nodes, and whether the plugin answers lock errors. */
 export interface QuorlockPluginOptions extends ClientOptions {
   /** The URLs of the nodes. Default: the URLs in the environment variable `QUORLOCK_NODES`. */
-  nodes?: readonly string[] | undefined
+  nodes?: readonly (string | URL)[] | undefined
   /**
    * Whether to set an error handler, which answers {@link LockTimeoutError} with 409, and {@link QuorumError} and
    * {@link LeaseLostError} with 503, with the header `Retry-After: 1` and the body `{ "error": code }`. It passes other

@@ -201,7 +201,7 @@ export interface LockOptions extends CommonOptions {
    * holds it exclusively. An object sets the mode of each resource; those that it does not name are exclusive. Default:
    * `exclusive`.
    */
-  mode?: Mode | Readonly<Record<string, Mode>> | undefined
+  mode?: Mode | Readonly<Record<string, Mode | undefined>> | undefined
   /** Cancels the acquire: the promise rejects with the signal's reason, and no key is left on the nodes. */
   signal?: AbortSignal | undefined
 }
@@ -258,7 +258,10 @@ export class Semaphore {
    * Holds the permits while `work` runs, and resolves to its result. Rejects like {@link Client.using}.
    */
   using<T>(work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
-  using<T>(options: SemaphoreAcquireOptions, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
+  using<T>(
+    options: SemaphoreAcquireOptions | undefined,
+    work: (lease: Lease) => T | PromiseLike<T>,
+  ): Promise<T>
   /**
    * Asks all nodes who holds the permits, how many are free, and how many clients wait. Changes nothing on the nodes. The
    * result may be out of date when it arrives. Rejects with {@link QuorumError} if fewer than a majority of the nodes
@@ -829,8 +832,14 @@ export class Client implements AsyncDisposable {
    * Throws {@link ConfigError} for anything that is not such a client, for a client of node-redis whose settings are private
    * (`createSentinel`, pools, `createCluster` of version 4), for a setting that quorlock does not have, such as certificates
    * in memory, and as the constructor.
+   *
+   * Called on a subclass, calls its constructor with the nodes' URLs and the options.
    */
-  static from(clients: ExistingClient | readonly ExistingClient[], options?: ClientOptions): Client
+  static from<Created extends Client>(
+    this: new (nodes: string[], options: ClientOptions) => Created,
+    clients: ExistingClient | readonly ExistingClient[],
+    options?: ClientOptions,
+  ): Created
   /** The nodes' URLs, without user and password. */
   readonly nodes: readonly string[]
   /** Whether the client is closed. */
@@ -861,7 +870,7 @@ export class Client implements AsyncDisposable {
   using<T>(resources: Resources, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
   using<T>(
     resources: Resources,
-    options: LockOptions,
+    options: LockOptions | undefined,
     work: (lease: Lease) => T | PromiseLike<T>,
   ): Promise<T>
   /**
@@ -915,7 +924,7 @@ export class Client implements AsyncDisposable {
   elect<T>(resource: string, lead: (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>): Promise<T>
   elect<T>(
     resource: string,
-    options: Omit<LockOptions, 'wait' | 'mode'>,
+    options: Omit<LockOptions, 'wait' | 'mode'> | undefined,
     lead: (lease: Lease, signal: AbortSignal) => T | PromiseLike<T>,
   ): Promise<T>
   /**
@@ -931,7 +940,7 @@ export class Client implements AsyncDisposable {
    * Throws {@link ConfigError} for an invalid resource or option; the iteration rejects with {@link ClosedError} if the
    * client is closed.
    */
-  watch(resource: string, options?: { signal?: AbortSignal | undefined }): AsyncGenerator<Leader, never, void>
+  watch(resource: string, options?: { signal?: AbortSignal | undefined }): AsyncGenerator<Leader, void, void>
   /**
    * Asks all nodes who holds a resource, since when and for how long, and how many wait for it. Changes nothing on
    * the nodes. The result may be out of date when it arrives. Nodes that do not answer are not an error: see

@@ -5,15 +5,15 @@ import type { ClientOptions, LockOptions } from 'quorlock'
 /** Options of the module: those of a client, and its nodes. */
 export interface QuorlockModuleOptions extends ClientOptions {
   /** The URLs of the nodes. Default: the URLs in the environment variable `QUORLOCK_NODES`. */
-  nodes?: readonly string[] | undefined
+  nodes?: readonly (string | URL)[] | undefined
 }
 
 /** How {@link QuorlockModule.forRootAsync} gets the options: from a function with injected arguments. */
 export interface QuorlockModuleAsyncOptions {
   /** Modules that export the providers in `inject`. */
-  imports?: any[]
+  imports?: any[] | undefined
   /** The providers that `useFactory` is called with. */
-  inject?: any[]
+  inject?: any[] | undefined
   /** Returns the options, or a promise of them. */
   useFactory: (...given: any[]) => QuorlockModuleOptions | Promise<QuorlockModuleOptions>
 }

@@ -136,7 +136,12 @@ test('options may come from another realm, have no prototype or be undefined', a
     assert(lease.remaining <= 500)
     assert(await lease.release())
   }
-  assert.equal(await client.using('r', undefined, () => 'done'), 'done')
+  const work = () => 'done'
+  assert.equal(await client.using('r', undefined, work), 'done')
+  assert.equal(await client.elect('r', undefined, work), 'done')
+  assert.equal(await client.semaphore('r', { limit: 1, permits: undefined }).using(undefined, work), 'done')
+  const mode = await client.using('r', { ttl: undefined, signal: undefined, mode: { r: undefined } }, ({ mode }) => mode)
+  assert.equal(mode, 'exclusive')
 })
 
 test('unknown options and invalid signals are refused', async () => {

@@ -7,7 +7,7 @@ import Fastify from 'fastify'
 import { Cluster, Redis } from 'ioredis'
 import promClient from 'prom-client'
 import { createClient, createCluster } from 'redis'
-import { Client, LockTimeoutError, QuorumError, type ExistingClient, type Leader, type Lease, type LogRecord, type NodeReport, type Semaphore, type SemaphoreStatus } from 'quorlock'
+import { Client, LockTimeoutError, QuorumError, type ClientOptions, type ExistingClient, type Leader, type Lease, type LockOptions, type LogRecord, type Mode, type NodeReport, type Semaphore, type SemaphoreStatus } from 'quorlock'
 import { quorlock } from 'quorlock/fastify'
 import { HeldLease, Locked, QuorlockModule } from 'quorlock/nestjs'
 import { instrument } from 'quorlock/opentelemetry'
@@ -27,6 +27,20 @@ const existing: ExistingClient[] = [new Redis(), new Cluster([7000]), createClie
 export const copied: Client = Client.from(existing, { ttl: 5_000 })
 export const copiedFromOne: Client[] = [Client.from(new Redis()), Client.from(createClient()), Client.from([createCluster({ rootNodes: [] })])]
 export const copiedFromGlide = (one: GlideClient, other: GlideClusterClient): Client => Client.from([one, other])
+class Tenant extends Client {
+  readonly tenant = 'a'
+  constructor(nodes: string[], options?: ClientOptions) {
+    super(nodes, { keyPrefix: 'tenant:', ...options })
+  }
+}
+export const copiedToSubclass: Tenant = Tenant.from(existing)
+class Named extends Client {
+  constructor(readonly name: string) {
+    super()
+  }
+}
+// @ts-expect-error: the constructor would get the nodes and the options
+Named.from(existing)
 // @ts-expect-error: URLs are for the constructor
 Client.from('redis://127.0.0.1:6379')
 // @ts-expect-error: URLs are for the constructor
@@ -51,7 +65,7 @@ export async function once(): Promise<number | null> {
 export const open: boolean = !client.closed && client.nodes.every((url: string) => url !== '')
 
 const app = Fastify()
-await app.register(quorlock, { nodes: ['redis://127.0.0.1:6379'], ttl: 5_000, errorHandler: false })
+await app.register(quorlock, { nodes: ['redis://127.0.0.1:6379', new URL('redis://127.0.0.1:6380')], ttl: 5_000, errorHandler: false })
 app.get('/', (request) => app.quorlock.using('r', { signal: request.signal }, ({ fence }) => ({ fence })))
 
 @Controller()
@@ -89,12 +103,20 @@ class Jobs {
 @Locked('r')
 export class Unlocked {}
 
-const useFactory = async (nodes: string[]) => ({ nodes, ttl: 5_000 })
+const useFactory = async (nodes: (string | URL)[]) => ({ nodes, ttl: 5_000 })
 @Module({ imports: [QuorlockModule.forRoot(), QuorlockModule.forRootAsync({ inject: ['NODES'], useFactory })], controllers: [Orders], providers: [Jobs] })
 export class App {}
 
 export const total: Promise<number> = client.using('r', async (lease: Lease) => lease.remaining)
 export const text: Promise<string> = client.using('r', { wait: 0 }, (lease) => lease.token)
+
+export async function optional(options?: LockOptions, candidate?: Pick<LockOptions, 'holder'>, mode?: Mode): Promise<void> {
+  await (await client.lock('r', options)).release()
+  await client.using('r', options, () => {})
+  await client.using('r', { ttl: undefined, mode: { r: mode }, signal: undefined }, () => {})
+  await client.elect('r', candidate, () => {})
+  await client.semaphore('api', { limit: 1 }).using(undefined, () => {})
+}
 
 export const elected: Promise<number> = client.elect('r', { holder: 'pod-1', maxHold: null }, async (lease, signal) => {
   signal.throwIfAborted()
@@ -107,6 +129,13 @@ export async function follow(signal: AbortSignal): Promise<Leader> {
     if (leader.holder !== '' && leader.fence > 0) return leader
   }
   throw signal.reason
+}
+export async function first(leaders: ReturnType<Client['watch']>): Promise<Leader | void> {
+  const { value } = await leaders.next()
+  await leaders.return()
+  // @ts-expect-error: there is no leader at the end
+  void value.fence
+  return value
 }
 
 export async function limited(signal: AbortSignal): Promise<readonly number[]> {
