@@ -864,8 +864,9 @@ export class Client implements AsyncDisposable {
    * ended; and with {@link ConfigError} if `work` is not a function, or returns a generator or an RxJS
    * observable, which would run after the lock is released. The error of `work` is never replaced by another one.
    *
-   * If the lease was acquired with a resource in shared mode, an acquire of this resource that `work` calls or starts
-   * rejects with {@link ConfigError} if it would wait for this lease, because that wait could not end before `work` does.
+   * If the lease was acquired with a resource in shared mode, an acquire of this resource that `work` calls or starts, such
+   * as {@link Client.elect}, rejects with {@link ConfigError} if it would wait for this lease, because that wait could not
+   * end before `work` does.
    */
   using<T>(resources: Resources, work: (lease: Lease) => T | PromiseLike<T>): Promise<T>
   using<T>(

@@ -207,8 +207,9 @@ class Client {
     checkWork(lead, 'elect', 'as the leader')
     const name = nameOf(resource)
     listen()
+    const start = (own) => this.#native.elect(name, own, blocksOf(this))
     for (;;) {
-      const lease = new Lease(unwrap(await begin({ ...rest, signal }, (own) => this.#native.elect(name, own)), site))
+      const lease = new Lease(unwrap(await begin({ ...rest, signal }, start), site))
       const led = await underLease(lease, signal, lead)
       if (led) return led.result
     }

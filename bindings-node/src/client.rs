@@ -93,11 +93,17 @@ impl Client {
         begin(&self.mailbox, adoption.acquire_as(NO_OWNER))
     }
 
-    /// Starts a candidacy for the leader of a resource. The result is a lease.
+    /// Starts a candidacy for the leader of a resource. `blocks` are as in `acquire`. The result is a lease.
     #[napi(catch_unwind)]
-    pub fn elect(&self, resource: String, options: Option<Object<'_>>) -> Result<f64> {
+    pub fn elect(
+        &self,
+        resource: String,
+        options: Option<Object<'_>>,
+        blocks: Vec<f64>,
+    ) -> Result<f64> {
+        let blocks = blocks.into_iter().filter_map(block).collect();
         let election = self.client.elect(resource).options(Dialect::JavaScript, values(options)?);
-        begin(&self.mailbox, election.next_as())
+        begin(&self.mailbox, election.within(blocks).next_as())
     }
 
     /// Returns an observer of the leader of a resource, or a failure if the resource is invalid.

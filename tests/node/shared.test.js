@@ -43,6 +43,17 @@ test('an acquire in a block rejects if it would wait for the shared lease of the
   assert(await (await client.lock('r')).release())
 })
 
+test('a candidacy in a block rejects if it would wait for the shared lease of the block', async (t) => {
+  const { client } = await open(t, 3)
+  const lead = () => 'led'
+  await client.using('r', shared, async (lease) => {
+    await assert.rejects(client.elect('r', lead), ownBlock('r'))
+    assert.equal(await client.elect('other', lead), 'led')
+    assert(lease.valid)
+  })
+  assert.equal(await client.elect('r', lead), 'led')
+})
+
 test('an acquire in a block waits for the leases of others', async (t) => {
   const { client } = await open(t, 3, { wait: 60_000 })
   const isWaiting = () => client.status('r').then(({ waiters }) => waiters === 1)
