@@ -121,6 +121,19 @@ def test_waiters_get_the_lock_when_it_is_released(daemon: Daemon, client: Connec
         assert int(str(reply[1])) > fence
 
 
+@pytest.mark.parametrize(
+    ("resources", "waiting"), [("r s t", "r, s, t"), ("r s t u v", "r, s, t and 2 more")]
+)
+def test_the_status_names_some_resources_of_a_waiter(
+    resources: str, waiting: str, daemon: Daemon, client: Connection
+) -> None:
+    client.lock("r")
+    with daemon.connect() as other:
+        other.send("LOCK", *resources.split(), "WAIT", "FOREVER")
+        daemon.wait_until_waiting()
+        assert waiting in [each["waiting"] for each in client.status()["clients"]]
+
+
 def test_the_holder_is_the_client(daemon: Daemon, client: Connection) -> None:
     host = os.uname().nodename
     client.lock("r")

@@ -188,6 +188,20 @@ def test_half_requests_stay_within_the_memory(program: CommandLine, path: Path) 
         assert 0 < status["memory"] <= status["max_memory"] == 16 << 20
 
 
+def test_requests_that_wait_keep_no_memory_of_replies(program: CommandLine, path: Path) -> None:
+    with Daemon(program, path, "--max-memory", "16MiB") as daemon, contextlib.ExitStack() as stack:
+        victim = Victim(daemon)
+        echo = encode_command("ECHO", "x" * 1_000_000)
+        lost = encode_command("LOST", victim.lease)
+        before = memory(daemon)
+        for _ in range(100):
+            client = stack.enter_context(daemon.connect())
+            client.socket.sendall(echo + lost)
+            assert client.reply() == "x" * 1_000_000
+        assert memory(daemon) - before < 32
+        victim.check()
+
+
 def test_leases_stay_within_the_memory(program: CommandLine, path: Path) -> None:
     with Daemon(program, path, "--max-memory", "16MiB") as daemon, contextlib.ExitStack() as stack:
         victim = Victim(daemon)

@@ -42,6 +42,10 @@ const SHORT: usize = 2 * CHUNK;
 /// answers is not known in advance.
 pub(crate) const MAX_STATUS_QUERIES: usize = 4;
 
+/// How many of the resources for which a client waits are named in the status of the daemon. The status is not taken
+/// from the budget.
+const NAMED: usize = 3;
+
 const CLOSING: &str = "CLOSED the daemon is about to end";
 
 /// What all connections share.
@@ -175,8 +179,6 @@ impl Input {
         if self.bytes.capacity() > CHUNK.max(2 * self.bytes.len()) {
             self.bytes.shrink_to_fit();
         }
-        // Less is always possible.
-        let _ = self.charge(self.bytes.capacity());
         self.began = (!self.bytes.is_empty()).then(Instant::now);
     }
 }
@@ -264,7 +266,7 @@ impl Session {
             let words = wire::words(&self.input.bytes[at..at + length]).map_err(End::Malformed)?;
             at += length;
             if at == self.input.bytes.len() || at >= BATCH {
-                self.input.remove(at);
+                self.remove(at);
                 at = 0;
             }
             self.handle(words, length).await?;
@@ -277,13 +279,21 @@ impl Session {
             }
         }
         if at > 0 {
-            self.input.remove(at);
+            self.remove(at);
         }
-        self.flush().await?;
-        self.replies.bytes = Vec::new();
+        self.flush().await
+    }
+
+    /// Removes requests that were handled from the input.
+    fn remove(&mut self, handled: usize) {
+        self.input.remove(handled);
         // Less is always possible.
-        let _ = self.input.charge(self.input.bytes.capacity());
-        Ok(())
+        let _ = self.charge();
+    }
+
+    /// Takes memory for both buffers as they are now: the replies are not written yet.
+    fn charge(&mut self) -> Result<(), UsedUp> {
+        self.input.charge(self.input.bytes.capacity() + self.replies.bytes.capacity())
     }
 
     /// Waits for input while no request is in progress.
@@ -313,20 +323,25 @@ impl Session {
         let mut pending = pin!(pending);
         let mut is_full = false;
         self.flush().await?;
-        loop {
+        let attended = loop {
             tokio::select! {
                 biased;
-                value = &mut pending => return Ok(value),
+                value = &mut pending => break Ok(value),
                 read = read_behind(&mut self.stream, &mut self.input, &mut is_full) => read?,
                 () = reached(&mut self.phase, Phase::Draining), if may_drain => {
-                    return Err(CLOSING.to_owned().into());
+                    break Err(CLOSING.to_owned().into());
                 }
                 () = self.losses.notify.notified(), if self.is_pushing => {
                     self.push_losses();
                     self.flush().await?;
                 }
             }
+        };
+        if is_full {
+            // The client could not send the rest of its request.
+            self.input.began = self.input.began.map(|_| Instant::now());
         }
+        attended
     }
 
     /// Writes all replies.
@@ -342,8 +357,11 @@ impl Session {
         if written < self.replies.bytes.len() {
             self.write_slowly(written).await?;
         }
-        self.replies.bytes.clear();
+        // A request may wait for hours from now on.
+        self.replies.bytes = Vec::new();
         self.reply_at = 0;
+        // Less is always possible.
+        let _ = self.charge();
         Ok(())
     }
 
@@ -396,10 +414,8 @@ impl Session {
             Err(Stop::Refused(refusal)) => self.replies.error(&refusal),
             Err(Stop::Ended(end)) => return Err(end),
         }
-        // The buffer has all replies that are not written yet.
+        let is_refused = self.charge().is_err();
         let replies = &mut self.replies.bytes;
-        let is_refused =
-            self.input.charge(self.input.bytes.capacity() + replies.capacity()).is_err();
         if is_refused && !is_lasting && replies.len() > self.reply_at + SHORT {
             replies.truncate(self.reply_at);
             replies.shrink_to_fit();
@@ -419,6 +435,8 @@ impl Session {
             Command::Lock { resources, options } => self.lock(resources, options, memory).await?,
             Command::Adopt { text, options } => {
                 let adoption = self.daemon.client.adopt(&text);
+                // The share of the request becomes that of the lease, and the text may be longer than what is in it.
+                drop(text);
                 let adoption = adoption.options(Dialect::Resp, self.complete(options)?);
                 let resources = adoption.resources().to_vec();
                 let wanted = Wanted {
@@ -617,7 +635,7 @@ impl Session {
         let needed = budget::renewals_of(resources.len().max(permits), named * permits.max(1), ttl);
         let renewals = self.daemon.clients.renewals.take(needed);
         let renewals = renewals.map_err(|UsedUp| TOO_MANY_RENEWALS.to_owned())?;
-        self.connection.set_waiting(Some(names(resources)));
+        self.connection.set_waiting(Some(some_names(resources)));
         let acquired = self.attend(begin(), true).await;
         self.connection.set_waiting(None);
         let shares = LeaseShares { _memory: memory, _renewals: renewals };
@@ -691,6 +709,14 @@ struct Wanted<'a> {
     /// Zero for locks.
     permits: usize,
     ttl: Duration,
+}
+
+/// Returns the first names of resources, and how many others there are, for the status of the daemon.
+fn some_names(resources: &[String]) -> String {
+    match resources.split_at_checked(NAMED) {
+        Some((first, others @ [_, ..])) => format!("{} and {} more", names(first), others.len()),
+        _ => names(resources),
+    }
 }
 
 /// Whether a value of an option is no limit, or a longer one than `most`.
@@ -1049,6 +1075,24 @@ mod tests {
         drop(client);
         assert_eq!(ended.await.expect("an end"), End::Gone);
         assert_eq!(memory_after(&served, 0).await, 0);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_was_not_read_is_not_late() {
+        let served = Served::new("late");
+        let (mut client, theirs) = UnixStream::pair().expect("two sockets");
+        let memory = served.daemon.clients.memory_for_connection().expect("enough");
+        let mut session = Session::new(Arc::clone(&served.daemon), theirs, memory);
+        let begun = Instant::now();
+        session.input.bytes = vec![b'x'; 2 * SHORT];
+        session.input.began = Some(begun);
+        let rest = MEMORY - served.daemon.clients.budget.used();
+        let _hog = served.daemon.clients.budget.take(rest).expect("it is left");
+        client.write_all(b"x").await.expect("an open connection");
+        let waited = session.attend(sleep(LOOK_FOR_END), false).await;
+        assert!(waited.is_ok());
+        assert!(session.input.began.is_some_and(|began| began > begun));
+        assert_eq!(session.input.bytes.len(), 2 * SHORT);
     }
 
     #[tokio::test]
