@@ -1,6 +1,6 @@
 //! `quorlock release`: takes a lock away from its holder.
 //!
-//! It deletes only the token that it has shown, so a lock that was acquired in the meantime stays held.
+//! It deletes only the tokens that it has shown, so a lock that was acquired in the meantime stays held.
 
 use crate::args::{self, Nodes};
 use crate::connect::client;
@@ -39,7 +39,7 @@ pub(crate) async fn release(
         output.note("nothing was released");
         return Ok(exit::NO);
     }
-    // Releases only the token that was seen, so a lock acquired in the meantime is not touched.
+    // Releases only the tokens that were seen, so a lock acquired in the meantime is not touched.
     let nodes = client.force_release(&seen).await?;
     let after = client.status(resource).await?;
     client.close().await;
@@ -53,11 +53,22 @@ pub(crate) async fn release(
     Ok(match after.state {
         State::Free => exit::OK,
         State::Unknown => exit::NO_QUORUM,
-        // The shown lease is gone: the lock already has another holder, or the key a value that is not a
-        // token.
-        _ if after.token != seen.token => exit::OK,
-        _ => exit::NO,
+        _ if is_left(&seen, &after) => exit::NO,
+        // The shown leases are gone: the lock already has another holder, or the key a value that is not a token.
+        _ => exit::OK,
     })
+}
+
+/// Whether a lease that was seen is left, or a value that is not a token.
+fn is_left(seen: &Status, after: &Status) -> bool {
+    let (seen, after) = (tokens(seen), tokens(after));
+    seen == after || seen.iter().any(|token| after.contains(token))
+}
+
+/// Returns the tokens of the holder and of the readers.
+fn tokens(status: &Status) -> Vec<&str> {
+    let readers = status.readers.iter().map(|reader| &*reader.token);
+    status.token.as_deref().into_iter().chain(readers).collect()
 }
 
 /// Says what was released, and from whom.
@@ -68,7 +79,7 @@ fn outcome(seen: &Status, after: &Status) -> String {
     match after.state {
         State::Free if seen.state == State::Free => format!("nothing to release: {name} was free"),
         State::Free => format!("released {name}: {before}"),
-        State::Held if after.token == seen.token => format!("not released {name}: {before}"),
+        State::Held if is_left(seen, after) => format!("not released {name}: {before}"),
         State::Held => format!("released {name}, which has a new holder: {before}"),
         _ => format!("sent the release of {name}: {before}"),
     }

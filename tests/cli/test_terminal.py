@@ -277,6 +277,23 @@ def test_release_asks_for_confirmation(shell: Shell, servers: Servers) -> None:
     assert keys(servers) == []
 
 
+def test_release_ends_only_the_readers_that_it_has_shown(
+    shell: Shell, quorlock: CommandLine, servers: Servers
+) -> None:
+    acquire = ["acquire", "--shared", "--ttl", "10m", "r"]
+    shown = quorlock.run(*acquire).stdout.strip()
+    wait_until(lambda: len(keys(servers)) == 6)
+    shell.quorlock("release r")
+    shell.expect("Release it? [y/N]")
+    later = quorlock.run(*acquire).stdout.strip()
+    shell.type("y\n")
+    shell.expect("released r, which has a new holder")
+    shell.expect_status(0)
+    assert quorlock.run("extend", "--lease", shown).returncode == 79
+    assert quorlock.run("release", "--lease", later).returncode == 0
+    wait_until(lambda: not keys(servers))
+
+
 def test_watch_draws_a_table_until_it_is_interrupted(shell: Shell, servers: Servers) -> None:
     shell.quorlock("watch --interval 20ms r other")
     shell.expect("RESOURCE")

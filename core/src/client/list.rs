@@ -9,7 +9,6 @@ use crate::lock::driver::Driver;
 use crate::node::Node;
 use crate::runtime::clock;
 use crate::wire::answer::{self, Answered, Failure};
-use crate::wire::keys::is_reserved;
 use crate::wire::reply::Reply;
 use crate::wire::request::Request;
 use futures_util::future::join_all;
@@ -51,13 +50,7 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     for (keys, is_all) in answers.into_iter().flatten() {
         is_cut |= !is_all;
         let names = keys.iter().filter_map(|key| key.strip_prefix(&**key_prefix));
-        // A key of another program may be no possible key of a lock, although its value looks like a token.
-        let is_possible = |name: &&str| {
-            let name = Resources::from(*name);
-            let keys = name.check_keys(key_prefix, driver.has_cluster);
-            name.check().and(keys).is_ok()
-        };
-        resources.extend(names.filter(is_possible).map(str::to_owned));
+        resources.extend(names.map(str::to_owned));
     }
     is_cut |= resources.len() > limit;
     Ok((resources.into_iter().take(limit).collect(), is_cut))
@@ -104,8 +97,7 @@ async fn keys_at(
         match server.call(request, clock::now(), patience).await {
             // SCAN may return a key more than once, so `found` is a set.
             Ok(Reply::Page { cursor: next, keys }) => {
-                // Skip the lock keys of permits: the lock on a permit is not the lock on a resource.
-                found.extend(keys.into_iter().filter(|key| !is_reserved(key)));
+                found.extend(keys.into_iter().filter(|key| is_possible(driver, key)));
                 cursor = next;
             }
             other => return Err(other),
@@ -114,4 +106,15 @@ async fn keys_at(
             return Ok((found, cursor == 0));
         }
     }
+}
+
+/// Whether this may be the lock key of a resource. A key of another program may not, although its value looks like a
+/// token, and the lock on a permit is not the lock on a resource.
+fn is_possible(driver: &Driver, key: &str) -> bool {
+    let key_prefix = &driver.options.key_prefix;
+    key.strip_prefix(&**key_prefix).is_some_and(|name| {
+        let name = Resources::from(name);
+        let keys = name.check_keys(key_prefix, driver.has_cluster);
+        name.check().and(keys).is_ok()
+    })
 }

@@ -446,10 +446,10 @@ impl Client {
         self.ask(async move { list(&setup, &prefix, limit).await })
     }
 
-    /// Takes the resource away from the holder that the status `seen` shows: deletes the tokens in `seen`, each on the
-    /// node that reported the token, and notifies the next waiter. If another client has acquired the resource since,
-    /// the new lease has another token and is not affected. Returns the outcome at each node;
-    /// [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the node had nothing to delete.
+    /// Takes the resource away from the holder, or from the readers, that the status `seen` shows: deletes the tokens
+    /// in `seen`, each on the node that reported the token, and notifies the next waiter. If another client has
+    /// acquired the resource since, the new lease has another token and is not affected. Returns the outcome at each
+    /// node; [`NodeOutcome::Missing`](crate::NodeOutcome::Missing) means that the node had nothing to delete.
     ///
     /// Use this method if the holder hangs, or if the holder has crashed and its ttl is long. A holder that is alive
     /// notices the loss at its next extension, within about a third of its ttl. Until then, the old holder and the next

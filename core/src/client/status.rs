@@ -15,6 +15,7 @@ use crate::wire::keys::Keys;
 use crate::wire::reply::{Holder, Reply};
 use crate::wire::request::{Request, Subject};
 use crate::wire::token::Token;
+use futures_util::future::join_all;
 use quorlock_protocol::{FENCE_WINDOW, Quorum};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -271,12 +272,13 @@ pub(crate) fn status(setup: &Arc<Setup>, resource: String) -> Pending<Result<Sta
     lock.query(async |driver, keys, resources| Ok(look(&driver, &keys, &resources[0]).await))
 }
 
-/// Deletes, on each node, the token that `seen` contains for that node.
+/// Deletes, on each node, the tokens that `seen` contains for that node.
 pub(crate) fn release(setup: &Arc<Setup>, seen: &Status) -> Pending<Result<Vec<NodeReport>>> {
     let own = setup.endpoints.iter().map(|endpoint| &*endpoint.address);
     if !own.eq(seen.nodes.iter().map(|node| &*node.address)) {
         return Pending::ready(Err(Error::config(
-            "the status is that of a client with other nodes: pass a status of this client",
+            "the status is that of a client with other nodes, or with the same nodes in another order: pass a status \
+             of this client",
         )));
     }
     let seen = seen.clone();
@@ -284,7 +286,7 @@ pub(crate) fn release(setup: &Arc<Setup>, seen: &Status) -> Pending<Result<Vec<N
     lock.query(async move |driver, keys, _| Ok(delete(&driver, &keys, seen).await))
 }
 
-/// Queries all nodes, and then deletes, on each node, the token that the query found there.
+/// Queries all nodes, and then deletes, on each node, the tokens that the query found there.
 pub(crate) fn release_holder(
     setup: &Arc<Setup>,
     resource: String,
@@ -304,19 +306,48 @@ async fn look(driver: &Driver, keys: &Arc<[Keys]>, resource: &str) -> Status {
     Status::of(resource, driver.quorum, now, nodes)
 }
 
-/// Deletes the tokens in `seen`. For a node without a token in `seen`, returns the report from `seen`.
+/// Deletes the tokens in `seen`: those of the readers, or else the value of the lock key. For a node without a token in
+/// `seen`, returns the report from `seen`.
 async fn delete(driver: &Driver, keys: &Arc<[Keys]>, seen: Status) -> Vec<NodeReport> {
     let turns = driver.turns();
-    let release = |node: usize| {
-        let keys = Arc::clone(keys);
-        let token = seen.nodes.get(node)?.value.clone()?;
-        Some(Request::release(&Arc::new(Subject::new(keys, token, None)), turns))
+    let keys_of_readers: Arc<[Keys]> = keys.iter().map(|keys| keys.clone().shared()).collect();
+    let subjects = |node: &NodeStatus| -> Vec<_> {
+        let subject =
+            |keys, token: &Token| Arc::new(Subject::new(Arc::clone(keys), token.clone(), None));
+        // The marker is the same for all readers, so deleting it would end those that joined later.
+        match &*node.readers {
+            [] => node.value.iter().map(|token| subject(keys, token)).collect(),
+            readers => {
+                readers.iter().map(|reader| subject(&keys_of_readers, &reader.value)).collect()
+            }
+        }
     };
-    let mut reports: Vec<_> =
-        ask(driver, release).await.into_iter().map(|(report, _)| report).collect();
-    let unseen = seen.nodes.into_iter().enumerate().filter(|(_, node)| node.value.is_none());
-    for (position, NodeStatus { address, outcome, detail, .. }) in unseen {
-        reports[position] = NodeReport { address, outcome, detail };
+    let subjects: Vec<_> = seen.nodes.iter().map(subjects).collect();
+    let requests = subjects.iter().map(Vec::len).max().unwrap_or_default();
+    // A fan-out sends one request to each node.
+    let fan_outs = (0..requests).map(|number| {
+        let subjects = &subjects;
+        let release =
+            move |node: usize| Some(Request::release(subjects.get(node)?.get(number)?, turns));
+        ask(driver, release)
+    });
+    let fan_outs = join_all(fan_outs).await;
+    let report =
+        |NodeStatus { address, outcome, detail, .. }| NodeReport { address, outcome, detail };
+    let mut reports: Vec<NodeReport> = seen.nodes.into_iter().map(report).collect();
+    // Of several readers, some may have left before. A failure to release one of them must be reported.
+    let weight = |report: &NodeReport| match report.outcome {
+        NodeOutcome::Missing => 0,
+        NodeOutcome::Confirmed => 1,
+        _ => 2,
+    };
+    for (number, answers) in fan_outs.into_iter().enumerate() {
+        for ((report, (answer, _)), subjects) in reports.iter_mut().zip(answers).zip(&subjects) {
+            let is_sent = number < subjects.len();
+            if is_sent && (number == 0 || weight(&answer) > weight(report)) {
+                *report = answer;
+            }
+        }
     }
     reports
 }

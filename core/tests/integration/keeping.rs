@@ -198,7 +198,11 @@ fn a_status_of_other_nodes_releases_nothing() {
     let other = Client::builder().nodes(&servers.urls[..1]).build().unwrap();
     let lease = acquired(&client, &servers);
     let status = wait(client.status("r")).unwrap();
-    let error = wait(other.force_release(&status)).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::Config, "{error}");
+    let reversed = Client::builder().nodes(servers.urls.iter().rev()).build().unwrap();
+    for other in [other, reversed] {
+        let error = wait(other.force_release(&status)).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Config, "{error}");
+        assert!(error.message().contains("in another order"), "{error}");
+    }
     assert!(lease.is_valid() && value(&servers, 0) == lease.token());
 }

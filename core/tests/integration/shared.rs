@@ -2,7 +2,7 @@
 
 use crate::servers::Servers;
 use crate::{TIMEOUT, wait, wait_until};
-use quorlock::{Client, ErrorCode, Lease, Lock, State};
+use quorlock::{Client, ErrorCode, Lease, Lock, NodeOutcome, State};
 use serde_json::json;
 use std::num::NonZeroU64;
 use std::thread;
@@ -136,6 +136,32 @@ fn status_lists_the_readers_and_a_force_release_ends_them() {
         assert_eq!(wait(reader.extend(None)).unwrap_err().code(), ErrorCode::LeaseLost);
     }
     assert!(wait(writer.release()));
+}
+
+#[test]
+fn force_release_ends_only_the_readers_that_were_seen() {
+    let servers = Servers::start(3);
+    let client = client(&servers);
+    let status = || wait(client.status("r")).unwrap();
+    let one = acquire(client.lock("r").shared());
+    let two = acquire(client.lock("r").shared());
+    let is_everywhere = || status().nodes.iter().all(|node| node.readers.len() == 2);
+    wait_until("all nodes have both", is_everywhere);
+    let seen = status();
+    let later = acquire(client.lock("r").shared().holder("later"));
+    assert!(wait(one.release()));
+    let outcomes = || {
+        let nodes = wait(client.force_release(&seen)).unwrap();
+        nodes.iter().map(|node| node.outcome).collect::<Vec<_>>()
+    };
+    assert_eq!(outcomes(), [NodeOutcome::Confirmed; 3]);
+    assert_eq!(wait(two.extend(None)).unwrap_err().code(), ErrorCode::LeaseLost);
+    assert_eq!(outcomes(), [NodeOutcome::Missing; 3]);
+    assert!(wait(later.extend(None)).is_ok());
+    let left: Vec<_> = status().readers.into_iter().map(|reader| reader.holder).collect();
+    assert_eq!(left, [Some("later".to_owned())]);
+    assert!(wait(later.release()));
+    wait_until("no key is left", || servers.are_empty());
 }
 
 #[test]
