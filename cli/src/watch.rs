@@ -196,6 +196,9 @@ struct Told {
     state: State,
     /// The holder's fence.
     fence: Option<u64>,
+    holder: Option<String>,
+    /// The tokens of the readers, in order.
+    readers: Vec<String>,
     waiters: u64,
 }
 
@@ -204,7 +207,13 @@ impl Seen {
     fn line(&mut self, status: &Status, output: &Output) -> Option<String> {
         let is_held = status.state == State::Held;
         let fence = status.fence.filter(|_| is_held);
-        let told = Told { state: status.state, fence, waiters: status.waiters };
+        let told = Told {
+            state: status.state,
+            fence,
+            holder: status.holder.clone(),
+            readers: status.readers.iter().map(|reader| reader.token.clone()).collect(),
+            waiters: status.waiters,
+        };
         if self.0.get(&status.resource) == Some(&told) {
             return None;
         }

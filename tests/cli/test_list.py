@@ -91,6 +91,17 @@ def test_list_reads_many_keys_page_by_page(quorlock: CommandLine, servers: Serve
     assert listed(quorlock) == expected
 
 
+def test_keys_that_are_no_locks_do_not_count_towards_the_limit(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    # No resource has so long a name. A page has 500 keys.
+    script = "for i = 1, 600 do redis.call('SET', string.rep('x', 8192) .. i, ARGV[1]) end"
+    for server in servers:
+        server.command("EVAL", script, 0, secrets.token_hex(20))
+    store(servers, "r", secrets.token_hex(20))
+    assert listed(quorlock, "--limit", "1") == ["r"]
+
+
 def test_list_needs_a_majority(quorlock: CommandLine, servers: Servers) -> None:
     store(servers, "r", secrets.token_hex(20))
     servers[0].kill()
@@ -149,6 +160,28 @@ def test_watch_prints_a_line_for_each_change(quorlock: CommandLine, servers: Ser
     process.send_signal(signal.SIGINT)
     done = finish(process)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_watch_prints_a_line_when_readers_come_and_go(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    process = quorlock.start("watch", "--interval", "20ms", "r")
+    assert line(process) == "r: free"
+    leases = []
+    for readers in ["1 reader", "2 readers"]:
+        done = quorlock.run("acquire", "--shared", "--ttl", "10m", "r")
+        leases.append(done.stdout.strip())
+        while f"held by {readers}" not in line(process):
+            pass
+    # The fence stays that of the last reader.
+    assert quorlock.run("release", "--lease", leases[0]).returncode == 0
+    while "held by 1 reader" not in line(process):
+        pass
+    assert quorlock.run("release", "--lease", leases[1]).returncode == 0
+    while line(process) != "r: free":
+        pass
+    process.send_signal(signal.SIGINT)
+    assert finish(process).returncode == 130
 
 
 @pytest.mark.parametrize(("command", "flags"), [("watch", []), ("list", ["--watch"])])
