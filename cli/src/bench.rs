@@ -67,11 +67,11 @@ pub(crate) async fn bench(
         signal = signals.end() => Err(signal),
     };
     let seconds = began.elapsed().as_secs_f64();
-    workers.shutdown().await;
-    for resource in &resources {
-        client.forget(resource).await?;
+    tokio::select! {
+        cleaned = clean_up(&client, &mut workers, &resources) => cleaned?,
+        // This signal ends the wait for nodes that do not answer.
+        signal = signals.end() => return Ok(exit::SIGNAL + signal),
     }
-    client.close().await;
     match ended {
         Err(signal) => Ok(exit::SIGNAL + signal),
         Ok(Err(error)) => Err(error.into()),
@@ -98,6 +98,20 @@ async fn work(client: Client, resource: String, until: Instant) -> Result<Cycles
         cycles.push((acquired - began, acquired.elapsed()));
     }
     Ok(cycles)
+}
+
+/// Stops the workers, deletes the keys of the resources, and closes the client.
+async fn clean_up(
+    client: &Client,
+    workers: &mut JoinSet<Result<Cycles, Error>>,
+    resources: &[String],
+) -> Result<(), Error> {
+    workers.shutdown().await;
+    for resource in resources {
+        client.forget(resource).await?;
+    }
+    client.close().await;
+    Ok(())
 }
 
 async fn all(workers: &mut JoinSet<Result<Cycles, Error>>) -> Result<Cycles, Error> {

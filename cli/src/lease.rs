@@ -60,8 +60,11 @@ async fn acquire_and_keep(
     let printed = tokio::select! {
         biased;
         signal = signals.end() => {
-            // Nobody would use the lease.
-            lease.release().await;
+            // Nobody would use the lease. A second signal ends the wait for nodes that do not answer.
+            tokio::select! {
+                _ = lease.release() => {}
+                _ = signals.end() => {}
+            }
             return Ok(exit::SIGNAL + signal);
         }
         printed = output.try_print_aside(&line) => printed,

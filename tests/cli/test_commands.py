@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cli.installations import every_installation
 from command_line import CommandLine, finish, line, parse_json
-from nodes import keys, queued, steal
+from nodes import freeze, keys, queued, steal, thaw
 from servers import Servers
 from waiting import wait_until
 
@@ -266,6 +266,24 @@ def test_an_interrupt_ends_bench_and_leaves_no_lock(
     process.send_signal(signal.SIGINT)
     assert finish(process).returncode == 130
     wait_until(lambda: not keys(servers))
+
+
+def test_another_interrupt_ends_the_clean_up_of_bench(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    options = ["--ttl", "24h", "--node-timeout", "1h", "--connect-timeout", "1h"]
+    process = quorlock.start("bench", "--duration", "1h", *options)
+    wait_until(lambda: bool(all_keys(servers)))
+    freeze(servers)
+
+    def is_ended_by_interrupt() -> bool:
+        process.send_signal(signal.SIGINT)
+        return process.poll() is not None
+
+    # The first one ends the measurement.
+    wait_until(is_ended_by_interrupt)
+    thaw(servers)
+    assert finish(process).returncode == 130
 
 
 @every_installation
