@@ -35,9 +35,9 @@ pub(crate) fn client_with(
 /// Returns a builder with the nodes from flags, else from a file, else from the environment. A file that cannot be
 /// read, or that contains no node, is an error: another source would hide the mistake.
 fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
+    // Joined to the URLs before it, a host would belong to the URL before it.
+    let is_url = |url: &str| url.split(',').next().is_some_and(|url| url.contains("://"));
     if !nodes.urls.is_empty() {
-        // Joined to the URLs before it, an empty value would vanish, and a host would belong to the URL before it.
-        let is_url = |url: &str| url.split(',').next().is_some_and(|url| url.contains("://"));
         if let Some(number) = nodes.urls.iter().position(|url| !is_url(url)) {
             return Err(Failure::Usage(format!(
                 "--node number {} is empty or no URL: it must begin with a scheme, such as redis://; is an environment variable not set?",
@@ -58,8 +58,7 @@ fn located(nodes: &Nodes) -> Result<ClientBuilder, Failure> {
             Failure::Usage(message)
         })?;
         let lines: Vec<_> = urls(&text).collect();
-        // Joined to the URL before it, the line would be taken for another host of that URL.
-        if let Some((number, _)) = lines.iter().find(|(_, url)| !url.contains("://")) {
+        if let Some((number, _)) = lines.iter().find(|(_, url)| !is_url(url)) {
             return Err(Failure::Usage(format!(
                 "line {number} of the nodes file {shown} is not a URL: it must begin with a scheme, such as redis://"
             )));

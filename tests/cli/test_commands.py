@@ -311,11 +311,11 @@ def test_nodes_come_from_flags_files_or_the_environment(
     commented = tmp_path / "commented"
     one, two, three = servers.urls
     commented.write_bytes(
-        f"# the nodes\r\n\r\n{one} # the first\r\n\t{two}\t# the second\r\n{three},\r\n".encode()
+        f"# the nodes\r\n\r\n{one} # the first\r\n\t{two}\t# the second\r\n{three}\r\n".encode()
     )
     for arguments, environment in [
         ([], {"QUORLOCK_NODES": named}),
-        ([], {"QUORLOCK_NODES": f" {one} , {two},\n{three},"}),
+        ([], {"QUORLOCK_NODES": f" {one} , {two},\n{three}"}),
         (["--nodes-file", str(commented)], {}),
         ([], {"QUORLOCK_NODES_FILE": str(file), "QUORLOCK_NODES": "redis://127.0.0.1:1"}),
         (["--nodes-file", str(file)], {}),

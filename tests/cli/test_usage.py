@@ -60,6 +60,8 @@ def quorlock() -> CommandLine:
         (["run", "r", "-cecho", "done"], "put the script in quotes"),
         (["status", "--node", "memory://a", "--node", "", "r"], "--node number 2 is empty"),
         (["status", "--node", "memory://a", "--node", "b:7000", "r"], "--node number 2"),
+        (["status", "--node", "memory://a,,", "r"], "part 2 of it is empty"),
+        (["status", "--node", "memory://a", "--node", "memory://b,", "r"], "part 3 of it is empty"),
         (["--node", "memory://a", "status", "--node", "memory://b", "r"], "all nodes in one place"),
         (["release"], "release needs the text of a lease, in --lease or"),
         (["release", "--lease", ""], "the lease is empty"),
@@ -107,11 +109,12 @@ def test_a_command_does_not_get_a_file_of_the_program_for_a_closed_stream(
     assert "status 0\n" in done.stderr
 
 
+@pytest.mark.parametrize("wrong", ["localhost:6379", "b:7000,redis://c", ",redis://c"])
 def test_a_line_of_a_nodes_file_that_is_no_url_is_named(
-    quorlock: CommandLine, tmp_path: Path
+    wrong: str, quorlock: CommandLine, tmp_path: Path
 ) -> None:
     file = tmp_path / "nodes"
-    file.write_text("# ours\nredis://127.0.0.1:1\nlocalhost:6379\n")
+    file.write_text(f"# ours\nredis-cluster://127.0.0.1:1\n{wrong}\n")
     done = quorlock.run("--nodes-file", str(file), "doctor")
     assert done.returncode == 64
     assert f"line 3 of the nodes file {file} is not a URL" in done.stderr

@@ -37,7 +37,6 @@ use crate::config::environment;
 use crate::config::nodes::{self, NODES_VARIABLE};
 use crate::config::options::Options;
 use crate::config::resources::Resources;
-use crate::config::url;
 use crate::config::value::{Dialect, OptionValue};
 use crate::doctor::{Diagnosis, diagnose, votes};
 use crate::error::{Error, NodeReport, Result};
@@ -97,8 +96,10 @@ impl ClientBuilder {
     }
 
     /// Sets the nodes, like [`ClientBuilder::nodes`], from a comma-separated list of URLs, as in `QUORLOCK_NODES`.
+    ///
+    /// `build` returns an error if a URL in the list is empty.
     pub fn node_list(self, urls: &str) -> Self {
-        self.nodes(url::split(urls))
+        self.node_list_of("node_list", urls)
     }
 
     /// Like [`ClientBuilder::node_list`], for the command line: `source` is the name of the option or variable that
@@ -107,7 +108,17 @@ impl ClientBuilder {
     pub fn node_list_from(mut self, source: &'static str, urls: &str) -> Self {
         self.options.dialect = Dialect::CommandLine;
         self.options.nodes_from = source;
-        self.node_list(urls)
+        self.node_list_of(source, urls)
+    }
+
+    fn node_list_of(mut self, source: &str, urls: &str) -> Self {
+        match nodes::split_list(source, urls) {
+            Ok(urls) => self.urls = Some(urls),
+            Err(mistake) => {
+                self.mistake.get_or_insert(mistake);
+            }
+        }
+        self
     }
 
     /// Sets a function that returns a user and a password. The client calls the function for each new connection to a

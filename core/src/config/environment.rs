@@ -77,8 +77,12 @@ mod tests {
         let rows: Vec<Value> =
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let mut checked = 0;
-        // Clients that have only in-memory nodes do not read the environment.
-        for row in rows.iter().filter(|row| row["nodes"][0] != "memory://environment") {
+        // Clients that have only in-memory nodes do not read the environment. `nodes.rs` reads the nodes.
+        let is_read = |row: &&Value| {
+            let is_about_nodes = !row["set"]["QUORLOCK_NODES"].is_null() && !row["error"].is_null();
+            row["nodes"][0] != "memory://environment" && !is_about_nodes
+        };
+        for row in rows.iter().filter(is_read) {
             let texts = |field: &str| row[field].as_array().cloned().unwrap_or_default();
             match options(row) {
                 Err(error) => {

@@ -39,6 +39,20 @@ pub(crate) fn urls(dialect: Dialect, nodes: &OptionValue) -> Result<Option<Vec<S
     }
 }
 
+/// Splits a comma-separated list of URLs from `source`, the name of an option or a variable. A blank list has no URLs.
+/// Fails if a part of another list is empty: where variables are not set, as in `$A,$B,$C`, fewer nodes would make a
+/// majority.
+pub(crate) fn split_list(source: &str, list: &str) -> Result<Vec<String>> {
+    match list.split(',').position(|part| part.trim().is_empty()) {
+        Some(index) if !list.trim().is_empty() => Err(Error::config(format!(
+            "{source} must be URLs with one comma between them, and part {} of it is empty; is an environment \
+             variable not set?",
+            index + 1
+        ))),
+        _ => Ok(split(list)),
+    }
+}
+
 /// Parses `urls`, or the URLs in the environment variable `QUORLOCK_NODES` if `urls` is `None`. Fails if the number of
 /// nodes is out of range, a URL is invalid, or two URLs name the same server.
 ///
@@ -53,7 +67,7 @@ pub(crate) fn endpoints(
         Some(urls) => urls,
         None => {
             let text = environment::text(NODES_VARIABLE, environment::process)?;
-            from_environment = split(&text.unwrap_or_default());
+            from_environment = split_list(NODES_VARIABLE, &text.unwrap_or_default())?;
             if from_environment.is_empty() {
                 let list = list_of_urls(dialect);
                 return Err(Error::config(format!(
@@ -147,4 +161,30 @@ fn wrong_node(dialect: Dialect, index: usize, given: &OptionValue) -> Error {
         "node {position} must be a URL in a string, such as \"redis://10.0.0.1:6379\", not \
          {given}{advice}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_list;
+
+    #[test]
+    fn list_with_an_empty_part_is_refused() {
+        let split = |list| split_list("QUORLOCK_NODES", list).map_err(|error| error.to_string());
+        assert_eq!(split(" "), Ok(Vec::new()));
+        let urls = ["redis://a", "redis-cluster://b:1,c:2", "redis://d"].map(str::to_owned);
+        assert_eq!(split(" redis://a,\n redis-cluster://b:1, c:2 ,redis://d"), Ok(urls.to_vec()));
+        for (list, part) in [
+            (",", 1),
+            (",redis://a", 1),
+            ("redis://a,", 2),
+            ("redis://a,,", 2),
+            ("redis-cluster://a,b, ,redis://c", 3),
+        ] {
+            let error = split(list).expect_err(list);
+            let said = format!(
+                "QUORLOCK_NODES must be URLs with one comma between them, and part {part} "
+            );
+            assert!(error.contains(&said), "{error}");
+        }
+    }
 }
