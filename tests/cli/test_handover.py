@@ -110,6 +110,15 @@ def test_a_failed_command_releases_the_lock_unless_the_lease_was_adopted(
     wait_until(lambda: keys(servers) == [])
 
 
+def test_a_limit_in_the_environment_is_not_for_a_handover(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    environment = {"QUORLOCK_MAX_HOLD": "1s", "QUORLOCK_KILL_AFTER": "2s"}
+    done = quorlock.run("run", "--detach", "r", *SHELL, "exit 3", environment=environment)
+    assert done.returncode == 3, done.stderr
+    assert keys(servers) == []
+
+
 def test_only_one_adopter_wins(quorlock: CommandLine, servers: Servers) -> None:
     text = detach(quorlock, "r")
     first = ["run", "--adopt", "--holder", "worker-1", *SHELL, "echo; read x; true"]

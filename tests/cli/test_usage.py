@@ -36,6 +36,7 @@ def quorlock() -> CommandLine:
         (["run", "--wait=-1s", "r", "--", "true"], "--wait must be a duration of 0"),
         (["run", "--max-hold", "1ms", "r", "--", "true"], "--max-hold must be a duration of 10 ms"),
         (["run", "--kill-after", "6s", "r", "--", "true"], "--kill-after must be"),
+        (["run", "--max-hold", "5ms", "-k", "1s", "r", "--", "true"], "--max-hold must be"),
         (["run", "--restart-guard", "5s", "r", "--", "true"], "--ttl must not be longer than"),
         (["run", "r", "r", "--", "true"], "named twice"),
         (["run", "--adopt", "r", "--", "true"], "--adopt takes no resource"),

@@ -43,10 +43,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<u8, Failure> {
     let client = client(nodes)?;
-    let ttl = lease_ttl(&nodes.ttl, wanted.max_hold.as_ref());
-    let kill_after = kill_after(ttl, wanted.kill_after.as_ref(), &nodes.named)?;
+    let kill_after = |max_hold| {
+        let ttl = lease_ttl(&nodes.ttl, max_hold);
+        kill_after(ttl, wanted.kill_after.as_ref(), &nodes.named)
+    };
     if wanted.detach {
-        return handover::run(client, wanted, kill_after, output).await;
+        // A lease that is handed over has no `max_hold`, although the environment may set one.
+        return handover::run(client, wanted, kill_after(None)?, output).await;
     }
     let source = if wanted.adopt {
         Source::Adoption(handover::adoption(&client, wanted.lease_file.as_deref())?)
@@ -59,6 +62,8 @@ pub(crate) async fn run(nodes: &Nodes, wanted: &Run, output: &Output) -> Result<
     let source = source.option(&nodes.named, "max_hold", max_hold);
     let source = source.option(&nodes.named, "heartbeat_timeout", heartbeat_timeout);
     let source = source.option(&nodes.named, "keep", keep).checked()?;
+    // After the check of `max_hold`, on which the limit depends.
+    let kill_after = kill_after(wanted.max_hold.as_ref())?;
     let mut signals = signals()?;
     let result = hold(&client, &source, wanted, kill_after, &mut signals, output).await;
     client.close().await;
