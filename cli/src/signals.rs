@@ -70,21 +70,37 @@ mod unix {
     }
 
     /// Stops the other processes of this group as Ctrl-Z does: another `quorlock run` among them first stops its own
-    /// command. Then stops this process. Returns when it is resumed; at once if there is no shell that could resume the
-    /// group.
-    #[expect(unsafe_code, reason = "sigaction(2), kill(2) and raise(3)")]
+    /// command. Then stops this process: see [`stop`].
+    #[expect(unsafe_code, reason = "kill(2)")]
     pub(crate) fn stop_job() {
-        // SAFETY: all zeros are a valid sigaction, and the action that tokio has set is restored.
+        with_action(libc::SIGTSTP, libc::SIG_IGN, || {
+            // SAFETY: this process ignores the signal.
+            unsafe { libc::kill(0, libc::SIGTSTP) };
+            stop();
+        });
+    }
+
+    /// Stops this process as Ctrl-Z does. Returns when it is resumed; at once if there is no shell that could resume
+    /// its group: SIGSTOP would then stop it for ever.
+    #[expect(unsafe_code, reason = "raise(3)")]
+    fn stop() {
+        with_action(libc::SIGTSTP, libc::SIG_DFL, || {
+            // SAFETY: the default action runs no code of this process.
+            unsafe { libc::raise(libc::SIGTSTP) };
+        });
+    }
+
+    /// Runs `work` while a signal has another action, and restores the action that tokio or [`with_action`] has set.
+    #[expect(unsafe_code, reason = "sigaction(2)")]
+    fn with_action(number: i32, action: libc::sighandler_t, work: impl FnOnce()) {
+        // SAFETY: all zeros are a valid sigaction.
         unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
+            let mut during: libc::sigaction = std::mem::zeroed();
             let mut before: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = libc::SIG_IGN;
-            libc::sigaction(libc::SIGTSTP, &raw const action, &raw mut before);
-            libc::kill(0, libc::SIGTSTP);
-            action.sa_sigaction = libc::SIG_DFL;
-            libc::sigaction(libc::SIGTSTP, &raw const action, std::ptr::null_mut());
-            libc::raise(libc::SIGTSTP);
-            libc::sigaction(libc::SIGTSTP, &raw const before, std::ptr::null_mut());
+            during.sa_sigaction = action;
+            libc::sigaction(number, &raw const during, &raw mut before);
+            work();
+            libc::sigaction(number, &raw const before, std::ptr::null_mut());
         }
     }
 
@@ -182,11 +198,7 @@ mod unix {
             loop {
                 match self.next().await {
                     Signal::CONT | Signal::WINCH => {}
-                    // Stop, as the default action does.
-                    Signal::TSTP => {
-                        let _ =
-                            rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-                    }
+                    Signal::TSTP => stop(),
                     signal => return signal.as_raw() as u8,
                 }
             }

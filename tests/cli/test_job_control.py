@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cli.installations import every_installation
 from command_line import CommandLine, finish, line, state
-from nodes import keys
+from nodes import keys, queued, steal
 from servers import Servers
 from waiting import TIMEOUT, wait_until
 
@@ -76,6 +76,19 @@ def test_a_stopped_command_keeps_the_lock_until_it_is_resumed(
     assert line(process) == "resumed"
     process.send_signal(signal.SIGTERM)
     assert finish(process).returncode == 128 + signal.SIGTERM
+
+
+def test_a_wait_that_no_shell_can_resume_is_not_stopped(
+    quorlock: CommandLine, servers: Servers
+) -> None:
+    steal(servers, "r")
+    arguments = ["run", "--wait", "forever", "r", "--", "true"]
+    process = start(quorlock, *arguments, before=os.setsid)
+    wait_until(lambda: queued(servers) == [1, 1, 1])
+    process.send_signal(signal.SIGTSTP)
+    for server in servers:
+        server.command("DEL", "r")
+    assert finish(process).returncode == 0
 
 
 def test_the_end_of_the_command_is_noticed_if_all_signals_are_blocked(

@@ -234,6 +234,28 @@ def test_no_process_of_a_command_goes_on_while_its_lease_is_not_renewed(
     wait_until(lambda: not keys(servers))
 
 
+def test_a_job_that_no_shell_can_resume_goes_on(
+    shell: Shell, quorlock: CommandLine, servers: Servers, tmp_path: Path
+) -> None:
+    reads = "until read line < /dev/tty; do :; done"
+    command = f"trap 'echo again' CONT; echo command=$$.; {reads}"
+    script = tmp_path / "job.sh"
+    program = shlex.join(quorlock.program)
+    script.write_text(f"{program} --ttl 2s run r -- sh -c {shlex.quote(command)}\ntrue\n")
+    # The parent of quorlock is of the same session, and that parent's parent has ended.
+    shell.run(f"(sh {script} &)")
+    shell.expect("command=")
+    reader = int(shell.expect("."))
+    wait_until(lambda: state(reader) == "T")
+    expires = expiry(servers)
+    wait_until(lambda: expiry(servers) >= expires + 1000)
+    assert state(reader) == "T"
+    shell.run("echo do\\ne")
+    assert "again" not in shell.expect("done")
+    os.kill(reader, signal.SIGKILL)
+    wait_until(lambda: not keys(servers))
+
+
 def test_two_locks_of_one_job_are_stopped_together(
     shell: Shell, quorlock: CommandLine, servers: Servers, tmp_path: Path
 ) -> None:

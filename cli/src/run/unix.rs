@@ -204,8 +204,10 @@ impl Child {
             terminal.take_back(self.id);
             // This call returns when the shell resumes the job. Until then, the lease is not renewed.
             stop_job();
-        } else if !gives && wants_terminal {
-            // Nobody can give the terminal to the command, so it would be stopped again at once.
+        }
+        if wants_terminal && !terminal.is_ours() {
+            // Nobody can give the terminal to the command now, so it would be stopped again at once. SIGCONT from a
+            // shell is passed on.
             return;
         }
         if may_go_on() {
