@@ -10,12 +10,10 @@ use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::process::umask;
 use std::env;
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{FromRawFd, RawFd};
-use std::os::unix::fs::{
-    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown,
-};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -110,16 +108,61 @@ async fn bind(path: &Path, wanted: &Serve) -> Result<(UnixListener, (u64, u64)),
     let bound = UnixListener::bind(path);
     umask(before);
     let listener = bound.map_err(failed)?;
-    let prepared = chown(path, owner, group)
-        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(wanted.file_mode)))
-        .and_then(|()| identify(path));
-    match prepared {
+    match prepare_file(path, owner, group, wanted.file_mode) {
         Ok(identity) => Ok((listener, identity)),
         Err(error) => {
             let _ = fs::remove_file(path);
             Err(failed(error))
         }
     }
+}
+
+/// Sets the owner and then the mode of the socket's file, and returns its identity. If the directory belongs to another
+/// user, that user may have replaced the socket by a symbolic link to a file that only root may change: changes nothing
+/// but a socket.
+#[cfg(target_os = "linux")]
+fn prepare_file(
+    path: &Path,
+    owner: Option<u32>,
+    group: Option<u32>,
+    mode: u32,
+) -> io::Result<(u64, u64)> {
+    use rustix::fs::{Mode, OFlags};
+    use std::fs::Permissions;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if !found.file_type().is_socket() {
+        return Err(replaced());
+    }
+    // The path of what was opened, wherever it is now.
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    chown(&opened, owner, group)?;
+    fs::set_permissions(&opened, Permissions::from_mode(mode))?;
+    Ok((found.dev(), found.ino()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn prepare_file(
+    path: &Path,
+    owner: Option<u32>,
+    group: Option<u32>,
+    mode: u32,
+) -> io::Result<(u64, u64)> {
+    use rustix::fs::{AtFlags, CWD, Mode, chmodat};
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(replaced());
+    }
+    std::os::unix::fs::lchown(path, owner, group)?;
+    let mode = Mode::from_bits_retain(mode as rustix::fs::RawMode);
+    chmodat(CWD, path, mode, AtFlags::SYMLINK_NOFOLLOW)?;
+    identify(path)
+}
+
+fn replaced() -> io::Error {
+    io::Error::other("another process has replaced the socket")
 }
 
 /// A locked file next to the socket. Only its owner can open it, because any user who can open a file can lock it and keep
@@ -263,4 +306,35 @@ fn passed_on() -> Result<Option<UnixListener>, Failure> {
 fn prepare(listener: &UnixListener) -> io::Result<bool> {
     rustix::io::fcntl_setfd(listener, rustix::io::FdFlags::CLOEXEC)?;
     Ok(socket_type(listener)? == SocketType::STREAM && socket_acceptconn(listener)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_a_socket_gets_the_owner_and_the_mode() {
+        let directory = env::temp_dir().join(format!("quorlock-socket-{}", std::process::id()));
+        fs::create_dir(&directory).expect("a new directory");
+        let (file, socket) = (directory.join("file"), directory.join("socket"));
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&file)
+            .expect("a new file");
+        let mode = |path| fs::metadata(path).expect("it exists").mode() & 0o777;
+
+        symlink(&file, &socket).expect("a new link");
+        assert!(prepare_file(&socket, None, None, 0o666).is_err());
+        assert!(prepare_file(&file, None, None, 0o666).is_err());
+        assert_eq!(mode(&file), 0o600);
+
+        fs::remove_file(&socket).expect("the link");
+        let _listener = UnixListener::bind(&socket).expect("a new socket");
+        let identity = prepare_file(&socket, None, None, 0o660).expect("a socket");
+        assert_eq!((mode(&socket), identity), (0o660, identify(&socket).expect("it exists")));
+        fs::remove_dir_all(&directory).expect("all of it");
+    }
 }
