@@ -288,6 +288,17 @@ def test_high_latency_is_reported(start_servers: Callable[..., Servers]) -> None
         assert levels(findings(client.doctor())) == {"latency": "warning"}
 
 
+def test_a_node_that_answers_slowly_can_vote(start_servers: Callable[..., Servers]) -> None:
+    servers = start_servers(1, args=DURABLE)
+    proxy = servers.proxy(0)
+    # A few round trips fit into `connect_timeout`, but not as many as the doctor usually measures.
+    proxy.delay = 0.5
+    with quorlock.Client([proxy.url], ttl=40, node_timeout=2, connect_timeout=4) as client:
+        diagnosis = client.doctor()
+        assert levels(findings(diagnosis)) == {}
+        assert (diagnosis.nodes[0].latency_ms or 0) >= 500
+
+
 def test_a_database_number_and_missing_encryption_are_reported(
     start_servers: Callable[..., Servers],
 ) -> None:

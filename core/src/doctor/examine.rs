@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The number of round trips that are timed. Odd, so that the median is one of them.
+/// The largest number of round trips that are timed.
 const ROUND_TRIPS: usize = 7;
 
 /// Among this many random keys, at least one is almost certainly in any given slot of a cluster.
@@ -259,7 +259,8 @@ async fn query(
     keys: &Keys,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
-    measure(connection, examined).await?;
+    // Measuring comes last and ends early, so that a server that answers slowly can be examined in time.
+    let enough = Instant::now() + options.connect_timeout / 2;
     try_commands(connection, options, keys, examined).await?;
     let sections = ["server", "replication", "memory", "persistence", "cluster"];
     let mut commands: Vec<Cmd> =
@@ -279,7 +280,7 @@ async fn query(
     node.permissions.insert("INFO", permission);
     node.appendfsync = config.get("appendfsync").cloned().map(shortened);
     fill(node, &InfoDict::new(&info));
-    Ok(())
+    measure(connection, enough, examined).await
 }
 
 /// Runs only the queries that decide whether the server can vote, and stores the results in `examined`.
@@ -324,13 +325,15 @@ pub(super) fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
     node.appendonly = info.get("aof_enabled");
 }
 
-/// Measures the latency, and reads the clock offset from the fastest round trip.
+/// Measures the latency, and reads the clock offset from the fastest round trip. After `enough`, begins no round trip
+/// except the first one.
 async fn measure(
     connection: &Connection<Nobody>,
+    enough: Instant,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
     let mut trips = Vec::new();
-    for _ in 0..ROUND_TRIPS {
+    while trips.is_empty() || (trips.len() < ROUND_TRIPS && Instant::now() < enough) {
         let sent = clock::wall_clock_micros();
         let began = Instant::now();
         let replies = connection.query(&[redis::cmd("TIME")]).await?;
@@ -341,7 +344,7 @@ async fn measure(
         trips.push((took, node_ms - (sent as f64 / 1e3 + took / 2.0)));
     }
     trips.sort_by(|first, second| first.0.total_cmp(&second.0));
-    examined.diagnosis.latency_ms = Some(trips[ROUND_TRIPS / 2].0);
+    examined.diagnosis.latency_ms = Some(trips[trips.len() / 2].0);
     examined.diagnosis.clock_offset_ms = Some(trips[0].1);
     examined.clock_error_ms = trips[0].0 / 2.0;
     Ok(())
