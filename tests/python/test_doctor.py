@@ -174,6 +174,11 @@ def test_missing_persistence_is_reported_unless_the_restart_guard_covers_it(
     assert "everysec" in found["persistence"].message
     servers[0].command("CONFIG", "SET", "appendfsync", "always")
     assert levels(examine(servers.urls)) == {}
+    # Redis does not sync while a child process saves or rewrites.
+    servers[0].command("CONFIG", "SET", "no-appendfsync-on-rewrite", "yes")
+    found = examine(servers.urls)
+    assert levels(found) == {"persistence": "warning"}
+    assert "no-appendfsync-on-rewrite no" in found["persistence"].advice
 
 
 def test_replicas_are_reported(start_servers: Callable[..., Servers]) -> None:
@@ -259,12 +264,13 @@ def test_checks_without_permission_are_warnings(
     unseen = {
         check for check, finding in found.items() if "not permitted to look" in finding.message
     }
-    expected = {"server", "replication", "cluster", "eviction", "memory", "persistence", "restart"}
+    expected = {"server", "replication", "cluster", "eviction", "memory", "restart"}
     assert unseen == expected
     assert {found[check].level for check in unseen} == {"warning"}
     found = examine(deny(servers[0], "-config"))
     assert levels(found) == {"persistence": "warning"}
     assert found["persistence"].message == "not permitted to look"
+    assert "set restart_guard" in found["persistence"].advice
     # Nobody may give this permission in most managed services.
     assert levels(examine(deny(servers[0], "-config"), restart_guard=60)).keys() <= {"restart"}
 

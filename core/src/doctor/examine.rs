@@ -68,6 +68,8 @@ pub(super) struct Examined {
     /// How long a majority of the sentinels has named this server. Zero if this time is unknown; `None` if the server
     /// was not found through sentinels.
     pub(super) named_for: Option<Duration>,
+    /// Whether the server syncs no writes to disk while it saves or rewrites a file (`no-appendfsync-on-rewrite`).
+    pub(super) pauses_sync: bool,
 }
 
 /// A master of a cluster, and what is known about the whole cluster.
@@ -265,14 +267,20 @@ async fn query(
     let sections = ["server", "replication", "memory", "persistence", "cluster"];
     let mut commands: Vec<Cmd> =
         sections.iter().map(|section| redis::cmd("INFO").arg(*section).to_owned()).collect();
-    commands.push(redis::cmd("CONFIG").arg("GET").arg("appendfsync").to_owned());
+    // One command for each parameter: Redis 6.2 takes only one.
+    let parameters = ["appendfsync", "no-appendfsync-on-rewrite"];
+    commands.extend(parameters.map(|name| redis::cmd("CONFIG").arg("GET").arg(name).to_owned()));
     let mut replies = connection.query(&commands).await?.into_iter();
     // No field name occurs in two sections, so the sections can be joined.
     let sections = replies.by_ref().take(sections.len());
     let info: String =
         sections.filter_map(|reply| examined.read::<String>("INFO", reply)).collect();
-    let config = replies.next().and_then(|reply| examined.read("CONFIG GET", reply));
-    let config: HashMap<String, String> = config.unwrap_or_default();
+    let config = replies
+        .filter_map(|reply| examined.read::<HashMap<String, String>>("CONFIG GET", reply))
+        .flatten();
+    let config: HashMap<String, String> = config.collect();
+    examined.pauses_sync =
+        config.get("no-appendfsync-on-rewrite").is_some_and(|value| value == "yes");
     let info_failure = examined.failed.get("INFO");
     let is_denied = info_failure.is_some_and(|failure| failure.outcome == NodeOutcome::Noperm);
     let permission = if is_denied { Permission::Denied } else { Permission::Allowed };

@@ -372,12 +372,23 @@ fn memory(examined: &Examined) -> Finding {
 
 fn persistence(examined: &Examined, options: &Options) -> Finding {
     let node = &examined.diagnosis;
+    let unread = match (node.appendonly, &node.appendfsync) {
+        (None, _) => Some("INFO"),
+        (Some(true), None) => Some("CONFIG GET"),
+        _ => None,
+    };
+    if let (Some(command), None) = (unread, options.restart_guard) {
+        let advice = format!("set restart_guard in all clients, or let this client run {command}");
+        return Finding { advice, ..unseen(examined, "persistence", command) };
+    }
     let shown = match (node.appendonly, node.appendfsync.as_deref()) {
-        (None, _) => return unseen(examined, "persistence", "INFO"),
-        (Some(true), None) if options.restart_guard.is_none() => {
-            return unseen(examined, "persistence", "CONFIG GET");
-        }
+        (None, _) => "appendonly cannot be read".to_owned(),
         (Some(true), None) => "appendonly is on; appendfsync cannot be read".to_owned(),
+        (Some(true), Some("always")) if examined.pauses_sync => {
+            "no-appendfsync-on-rewrite is yes: after a crash during a save or a rewrite the last \
+             locks are forgotten"
+                .to_owned()
+        }
         (Some(true), Some("always")) => {
             return ok("persistence", "appendonly is on, and every write is synced to disk");
         }
@@ -391,11 +402,15 @@ fn persistence(examined: &Examined, options: &Options) -> Finding {
             "persistence",
             format!("{shown}; restart_guard ({}) covers that", HumanDuration(guard)),
         ),
-        None => warning(
-            "persistence",
-            format!("{shown}, and may be granted again while they are held"),
-            "set restart_guard in all clients, or appendonly yes and appendfsync always",
-        ),
+        None => {
+            let also = if examined.pauses_sync { ", and no-appendfsync-on-rewrite no" } else { "" };
+            let durable = format!("appendonly yes and appendfsync always{also}");
+            warning(
+                "persistence",
+                format!("{shown}, and may be granted again while they are held"),
+                format!("set restart_guard in all clients, or {durable}"),
+            )
+        }
     }
 }
 
@@ -474,7 +489,7 @@ fn clock(examined: &Examined) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{guard_left, is_young, restart, server, unseen};
+    use super::{guard_left, is_young, persistence, restart, server, unseen};
     use crate::config::options::Options;
     use crate::doctor::diagnosis::Level;
     use crate::doctor::examine::{Examined, fill};
@@ -506,6 +521,38 @@ mod tests {
         assert!(guard_left(31 * second, &options) > Duration::ZERO);
         assert_eq!(guard_left(32 * second, &options), Duration::ZERO);
         assert_eq!(guard_left(Duration::ZERO, &Options::default()), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_server_that_pauses_syncing_may_forget_locks() {
+        let mut server = Examined::default();
+        server.diagnosis.appendonly = Some(true);
+        server.diagnosis.appendfsync = Some("always".to_owned());
+        let options = Options::default();
+        assert_eq!(persistence(&server, &options).level, Level::Ok);
+        server.pauses_sync = true;
+        let finding = persistence(&server, &options);
+        assert_eq!(finding.level, Level::Warning);
+        assert!(finding.advice.contains("no-appendfsync-on-rewrite no"), "{finding:?}");
+        let restart_guard = Some(Duration::from_secs(30));
+        let options = Options { restart_guard, ..options };
+        assert_eq!(persistence(&server, &options).level, Level::Ok);
+    }
+
+    #[test]
+    fn the_guard_covers_persistence_that_cannot_be_read() {
+        let unread = Examined::default();
+        let mut unsure = Examined::default();
+        unsure.diagnosis.appendonly = Some(true);
+        for server in [unread, unsure] {
+            let options = Options::default();
+            let finding = persistence(&server, &options);
+            assert_eq!(finding.level, Level::Warning);
+            assert!(finding.advice.contains("set restart_guard"), "{finding:?}");
+            let restart_guard = Some(Duration::from_secs(30));
+            let options = Options { restart_guard, ..options };
+            assert_eq!(persistence(&server, &options).level, Level::Ok);
+        }
     }
 
     fn kind_of(info: &str) -> (Option<String>, Level) {
