@@ -73,7 +73,7 @@ pub struct NodeDiagnosis {
     pub version: Option<String>,
     /// The id of the server process.
     pub run_id: Option<String>,
-    /// The uptime of the server, in whole seconds.
+    /// The uptime of the server, in whole seconds; `None` for an in-memory node that has never restarted.
     pub uptime_seconds: Option<u64>,
     /// The server's role: `master` or `slave`.
     pub role: Option<String>,

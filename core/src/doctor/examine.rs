@@ -94,8 +94,15 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Depth
             examined.is_local = true;
             let asking = async { MemoryNode::named(name).connect(|| ())?.info().await };
             let limit = options.connect_timeout;
-            examined.trouble = within(limit, &endpoint.target, asking).await.err();
-            examined.diagnosis.reachable = examined.trouble.is_none();
+            match within(limit, &endpoint.target, asking).await {
+                Ok(info) => {
+                    examined.diagnosis.reachable = true;
+                    let has_restarted = info.uptime < Duration::MAX;
+                    examined.diagnosis.uptime_seconds =
+                        has_restarted.then(|| info.uptime.as_secs());
+                }
+                Err(failure) => examined.trouble = Some(failure),
+            }
         }
         Target::Cluster(cluster) => {
             return examine_cluster(endpoint, cluster, options, scope).await;
@@ -186,7 +193,9 @@ impl Examined {
     /// Returns the time for which the server has certainly kept its data: its uptime, or the time for which the
     /// sentinels have named it, whichever is shorter. `None` if the server does not report its uptime.
     pub(super) fn age(&self) -> Option<Duration> {
-        let uptime = self.diagnosis.uptime_seconds.map(Duration::from_secs)?;
+        // An in-memory node has no uptime if it has never restarted.
+        let unknown = self.is_memory().then_some(Duration::MAX);
+        let uptime = self.diagnosis.uptime_seconds.map(Duration::from_secs).or(unknown)?;
         Some(uptime.min(self.named_for.unwrap_or(Duration::MAX)))
     }
 

@@ -85,11 +85,13 @@ fn combined(judged: &[(&Membership, Vec<Finding>)]) -> Vec<Finding> {
 
 fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
     let Examined { diagnosis: node, trouble, .. } = examined;
+    let mut findings = vec![connection(examined)];
     if examined.is_memory() {
         let message = "a node in this process, which no other process shares";
-        return vec![warning("server", message, "use it for tests only")];
+        findings.push(warning("server", message, "use it for tests only"));
+        findings.extend(trouble.is_none().then(|| restart(examined, options)).flatten());
+        return findings;
     }
-    let mut findings = vec![connection(examined)];
     if examined.is_known {
         findings.push(encryption(examined));
     }

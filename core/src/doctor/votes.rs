@@ -71,7 +71,7 @@ fn obstacle_of(servers: &[Examined], options: &Options) -> Option<Failure> {
 /// its uptime, this function assumes that the server has just started, as the module `node` does.
 fn guard(server: &Examined, options: &Options) -> Option<Failure> {
     let left = guard_left(server.age().unwrap_or_default(), options);
-    (!left.is_zero() && !server.is_memory()).then(|| Failure {
+    (!left.is_zero()).then(|| Failure {
         outcome: NodeOutcome::Guarded,
         detail: format!(
             "it may have restarted not long ago; its votes count in {}",

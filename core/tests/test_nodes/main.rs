@@ -6,7 +6,9 @@ mod adoption;
 mod heartbeat;
 mod semaphores;
 
-use quorlock::{Client, Error, ErrorCode, Fault, Lease, Level, NodeOutcome, Pending, TestNodes};
+use quorlock::{
+    Client, Diagnosis, Error, ErrorCode, Fault, Lease, Level, NodeOutcome, Pending, TestNodes,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +43,12 @@ fn advance(nodes: &TestNodes, time: Duration) {
 
 fn outcomes(error: &Error) -> Vec<NodeOutcome> {
     error.nodes().iter().map(|node| node.outcome).collect()
+}
+
+/// Returns the level of each node's finding of this check.
+fn levels(diagnosis: &Diagnosis, check: &str) -> Vec<Level> {
+    let findings = diagnosis.nodes.iter().flat_map(|node| &node.findings);
+    findings.filter(|finding| finding.check == check).map(|finding| finding.level).collect()
 }
 
 #[test]
@@ -135,6 +143,7 @@ fn cut_node_is_unreachable_until_it_is_mended() {
     let diagnosis = done(client.doctor()).unwrap();
     let reachable: Vec<_> = diagnosis.nodes.iter().map(|node| node.reachable).collect();
     assert_eq!(reachable, [false, false, true]);
+    assert_eq!(levels(&diagnosis, "connection"), [Level::Error, Level::Error, Level::Ok]);
 
     // The clients connect again at once, not after their backoff.
     done(nodes.apply(None, Fault::Mend));
@@ -179,6 +188,12 @@ fn node_that_forgets_has_restarted() {
     done(nodes.apply(Some(1), Fault::Forget));
     let error = acquire(&guarded).unwrap_err();
     assert_eq!(outcomes(&error), [NodeOutcome::Guarded, NodeOutcome::Guarded, NodeOutcome::Held]);
+    let diagnosis = done(guarded.doctor()).unwrap();
+    assert_eq!(levels(&diagnosis, "restart"), [Level::Warning, Level::Warning, Level::Ok]);
+    let majority = diagnosis.findings.iter().find(|finding| finding.check == "majority").unwrap();
+    assert_eq!(majority.level, Level::Error);
+    let votes: Vec<_> = done(guarded.votes(3)).unwrap().iter().map(|node| node.outcome).collect();
+    assert_eq!(votes, [NodeOutcome::Guarded, NodeOutcome::Guarded, NodeOutcome::Granted]);
     assert!(acquire(&other).is_ok() && lease.is_valid());
 
     done(nodes.verify_leases());
