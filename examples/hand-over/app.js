@@ -6,7 +6,7 @@
 import express from 'express'
 import { Client, LeaseLostError, LockTimeoutError, QuorumError } from 'quorlock'
 
-const QUEUED = 300_000 // ms for which the lock is held for a job that waits in the queue
+const QUEUED = 30_000 // ms for which the lock is held for a job that waits in the queue; at most restartGuard
 
 // ./bullmq.js adds jobs for worker.js, and ./celery.js for the task in tasks.py.
 const jobs = await import(process.env.JOBS ?? './bullmq.js')

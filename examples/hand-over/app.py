@@ -16,8 +16,11 @@ from kombu.exceptions import OperationalError
 
 from tasks import ship_order
 
-QUEUED = 300
-"""For how many seconds the lock is held for a task that waits in the queue."""
+QUEUED = 30
+"""For how many seconds the lock is held for a task that waits in the queue.
+
+At most `restart_guard`, if that is set.
+"""
 STATUS = {"TIMEOUT": 409, "NO_QUORUM": 503, "LEASE_LOST": 503}
 
 
