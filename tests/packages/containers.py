@@ -39,7 +39,6 @@ class Instructions:
     user: str
     volume: str
     environment: Mapping[str, str]
-    health_check: Sequence[str]
     entry_point: Sequence[str]
     command: Sequence[str]
 
@@ -51,14 +50,12 @@ class Instructions:
             (found,) = re.findall(rf"^{name} (.*)$", text, re.MULTILINE)
             return str(found)
 
-        check = argument("HEALTHCHECK")
         return cls(
             user=argument("USER"),
             volume=argument("VOLUME"),
             environment=dict(
                 pair.split("=", 1) for pair in re.findall(r"^ENV (\S+)$", text, re.MULTILINE)
             ),
-            health_check=json.loads(check.partition(" CMD ")[2]),
             entry_point=json.loads(argument("ENTRYPOINT")),
             command=json.loads(argument("CMD")),
         )

@@ -107,10 +107,9 @@ def test_the_containerfile_fits_the_root() -> None:
     assert instructions.entry_point == [f"/{image.PROGRAM}"]
     assert instructions.volume == "/run/quorlock"
     assert instructions.environment["QUORLOCK_SOCKET"].startswith(f"{instructions.volume}/")
-    program, *arguments = instructions.health_check
-    assert program == f"/{image.PROGRAM}"
-    assert arguments == ["doctor", "--quiet", "--require", "majority"]
     text = CONTAINERFILE.read_text()
+    # Docker Swarm replaces an unhealthy container, which would end all leases of the daemon.
+    assert "HEALTHCHECK" not in text
     assert "\nFROM scratch\n" in text
     assert "\nRUN " not in text
     for processor in ("amd64", "arm64"):
@@ -142,11 +141,11 @@ def test_the_container_serves_on_its_volume(
 
 
 @runs
-def test_the_container_is_healthy_while_a_majority_can_vote(
+def test_a_probe_in_the_container_succeeds_while_a_majority_can_vote(
     unpacked: Image, volume: Path, start_servers: Any
 ) -> None:
     servers: Servers = start_servers(3)
-    check = unpacked.instructions.health_check[1:]
+    check = ["doctor", "--quiet", "--require", "majority"]
     servers[0].kill()
     assert run(unpacked, volume, servers, *check).returncode == 0
     servers[1].kill()
