@@ -13,7 +13,7 @@ import pytest
 from command_line import CommandLine, cargo_program
 from daemons import Daemon
 from docs.blocks import ROOT
-from docs.test_deployment import Yaml
+from docs.test_deployment import APP, Yaml, found
 from packages.containers import Instructions
 from serve_load import Victim, load, memory
 from servers import Servers
@@ -45,7 +45,9 @@ def test_the_units_fit_one_another() -> None:
     assert service["Unit"]["Requires"] == service["Install"]["Also"] == "quorlock.socket"
     assert service["Service"]["Type"] == "notify"
     credential = service["Service"]["LoadCredential"].split(":")[0]
-    assert service["Service"]["Environment"] == f"QUORLOCK_NODES_FILE=%d/{credential}"
+    # Not %d, which systemd before version 250 does not know.
+    path = f"/run/credentials/%n/{credential}"
+    assert service["Service"]["Environment"] == f"QUORLOCK_NODES_FILE={path}"
     # The service ends by itself, after the default of --drain.
     assert int(service["Service"]["TimeoutStopSec"].removesuffix("s")) > 10
     # More files than the default of --max-clients.
@@ -98,6 +100,10 @@ def test_the_application_sees_the_socket_of_the_sidecar() -> None:
     assert not [name for name in sidecar if name.endswith("Probe")]
     assert sidecar["image"].partition(":")[0] == home.home().image
     assert instructions.environment["QUORLOCK_SOCKET"] == SOCKET
+    (reference,) = [value["valueFrom"] for value in sidecar["env"] if "valueFrom" in value]
+    secret = found(APP, "Secret")
+    assert reference["secretKeyRef"]["name"] == secret["metadata"]["name"]
+    assert reference["secretKeyRef"]["key"] in secret["stringData"]
     (variable,) = application["env"]
     assert (variable["name"], variable["value"]) == ("QUORLOCK_SOCKET", SOCKET)
     # Both have the group of the socket, whose mode is 0660.
