@@ -29,6 +29,8 @@ async def main() -> None:
         for name in OTHERS:
             if await lease.hand_over_async(name):
                 print(f"handed over to {name}", flush=True)
+            # The lease has also ended if the candidate did not take over in time.
+            if not lease.valid:
                 break
 
     # The nodes and the restart guard are in the environment, as for all clients.
