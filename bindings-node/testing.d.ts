@@ -70,7 +70,8 @@ export class Nodes implements Faults, Iterable<Node>, AsyncDisposable {
   advance(time: number): Promise<void>
   /**
    * Moves the clock ahead by milliseconds in one jump, as if this process, but not the nodes, had been suspended. A
-   * lease that ends within the jump is lost, because it was not renewed in time.
+   * lease that ends within the jump is lost, because it was not renewed in time. This includes leases of `hold` and
+   * `steal`: give those a ttl that is longer than the jump.
    */
   suspend(time: number): Promise<void>
   /**

@@ -140,7 +140,9 @@ class Nodes(_Faults):
 
     def suspend(self, time: Duration) -> None:
         """Moves the clock ahead in one jump, as if this process, but not the nodes, had been
-        suspended. A lease that ends within the jump is lost, because it was not renewed in time."""
+        suspended. A lease that ends within the jump is lost, because it was not renewed in time.
+        This includes leases of `hold` and `steal`: give those a ttl that is longer than the
+        jump."""
         self._native.suspend(time).wait()
 
     @contextmanager

@@ -135,7 +135,8 @@ impl TestNodes {
     }
 
     /// Moves the clock ahead by `time` in one jump, as if this process had been suspended while the nodes kept running.
-    /// A lease that ends within the jump is lost, because the process could not renew the lease in time.
+    /// A lease that ends within the jump is lost, because the process could not renew the lease in time. This includes
+    /// leases of clients that stand for other processes: give those a ttl that is longer than `time`.
     ///
     /// The call fails in the same case as [`TestNodes::advance`].
     pub fn suspend(&self, time: Duration) -> Pending<Result<()>> {
