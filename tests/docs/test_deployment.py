@@ -212,7 +212,7 @@ def test_kubernetes_never_takes_two_pods_at_once() -> None:
     assert rule["topologyKey"] == "kubernetes.io/hostname"
     assert rule["labelSelector"]["matchLabels"] == labels
     (ready,) = probes(pods, "readinessProbe")
-    # A client starts its guard when it reconnects, which it cannot before the DNS knows the new pod.
+    # A client starts its guard when it reconnects, for which DNS must return the new address.
     assert ready["initialDelaySeconds"] >= GUARD + DNS_CACHE + 10
     (guard,) = re.findall(r"name: QUORLOCK_RESTART_GUARD\n *value: (\w+)", APP.read_text())
     assert guard == f"{GUARD}s"
