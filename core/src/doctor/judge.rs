@@ -89,7 +89,9 @@ fn judge_server(examined: &Examined, options: &Options) -> Vec<Finding> {
     if examined.is_memory() {
         let message = "a node in this process, which no other process shares";
         findings.push(warning("server", message, "use it for tests only"));
-        findings.extend(trouble.is_none().then(|| restart(examined, options)).flatten());
+        if trouble.is_none() {
+            findings.extend(restart(examined, options));
+        }
         return findings;
     }
     if examined.is_known {
