@@ -99,7 +99,7 @@ pub(super) async fn examine(endpoint: &Endpoint, options: &Options, scope: Depth
                     examined.diagnosis.reachable = true;
                     let has_restarted = info.uptime < Duration::MAX;
                     examined.diagnosis.uptime_seconds =
-                        has_restarted.then(|| info.uptime.as_secs());
+                        has_restarted.then_some(info.uptime.as_secs());
                 }
                 Err(failure) => examined.trouble = Some(failure),
             }

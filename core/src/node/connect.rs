@@ -22,9 +22,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The detail of the failure of a node that closes its connections soon after they are opened.
-const CLOSED_SOON: &str = "it closes each connection soon after it was opened";
-
 impl Node {
     /// Reconnects because the server has become a replica, or loads its data. The node's URL may already lead to the
     /// new master.
@@ -36,17 +33,17 @@ impl Node {
         }
     }
 
-    /// Replaces a connection on which the server sent nonsense, or that ended soon after it was opened. Before the node
-    /// reconnects, it waits as after a failed attempt to connect.
+    /// Replaces a connection on which the server sent nonsense. Before the node reconnects, it waits as after
+    /// a failed attempt to connect.
     pub(super) fn garbled(self: &Arc<Self>, link: &Link, failure: &Failure) {
         let is_this = |state: &LinkState<Self>| {
             let is_this = state.is(link);
             if is_this {
                 if clock::now().since(link.since) > RECONNECT_DELAY.1 {
                     // A connection that stayed up resets the backoff.
-                    self.short_lived.store(0, Ordering::Relaxed);
+                    self.garbled.store(0, Ordering::Relaxed);
                 }
-                self.short_lived.fetch_add(1, Ordering::Relaxed);
+                self.garbled.fetch_add(1, Ordering::Relaxed);
                 self.waits_to_connect.store(true, Ordering::Relaxed);
             }
             is_this
@@ -57,17 +54,14 @@ impl Node {
         }
     }
 
-    /// Reconnects at once, because the connection has ended. But if this and the connection before both ended soon after
-    /// they were opened, waits first.
+    /// Reconnects, because the connection has ended. If this connection and the one before it both ended soon after they
+    /// were opened, first waits for the shortest [`RECONNECT_DELAY`]. Requests wait meanwhile.
     pub(super) fn broken(self: &Arc<Self>, link: &Link) {
-        let is_short_lived = clock::now().since(link.since) <= RECONNECT_DELAY.1;
-        if is_short_lived && self.short_lived.load(Ordering::Relaxed) > 0 {
-            return self.garbled(link, &Failure::unreachable(CLOSED_SOON));
-        }
+        let is_short_lived = clock::now().since(link.since) < RECONNECT_DELAY.1;
         let is_this = |state: &LinkState<Self>| {
             let is_this = state.is(link);
-            if is_this {
-                self.short_lived.store(u32::from(is_short_lived), Ordering::Relaxed);
+            if is_this && self.was_short_lived.swap(is_short_lived, Ordering::Relaxed) {
+                self.waits_to_connect.store(is_short_lived, Ordering::Relaxed);
             }
             is_this
         };
@@ -143,11 +137,11 @@ impl Node {
         }
     }
 
-    /// Returns the pause before the next attempt to connect; `None` if [`Node::garbled`] has not ended the last
-    /// connection.
+    /// Returns the pause before the next attempt to connect; `None` if the way in which the last connection ended
+    /// requires no pause.
     fn pause_before_connecting(&self) -> Option<Duration> {
         let (shortest, longest) = RECONNECT_DELAY;
-        let doublings = self.short_lived.load(Ordering::Relaxed).saturating_sub(1).min(8);
+        let doublings = self.garbled.load(Ordering::Relaxed).saturating_sub(1).min(8);
         let waits = self.waits_to_connect.swap(false, Ordering::Relaxed);
         waits.then(|| (shortest * (1 << doublings)).min(longest))
     }

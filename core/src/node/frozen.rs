@@ -33,7 +33,9 @@ impl Node {
     /// Records that a request got no answer within `waited`. Replaces the connection if it seems stuck.
     pub(super) fn timed_out(self: &Arc<Self>, link: &Arc<Link>, waited: Duration) {
         let timeouts = link.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.is_younger(link, self.connect_timeout) {
+        // Replace only a connection that is at least `connect_timeout` old. Without this rule, a node that
+        // merely answers after the deadline would be reconnected continually.
+        if clock::now().since(link.since) < self.patience(self.connect_timeout) {
             return;
         }
         if timeouts >= STUCK_AFTER {
@@ -48,12 +50,12 @@ impl Node {
         }
     }
 
-    /// Whether the connection is younger than `age`, and so too young to be replaced. Without this rule, a node that merely answers after the deadline
-    /// would be reconnected continually. After each replacement without an answer, the next connection gets twice the
-    /// time: the old connections stay open for late answers, so there must not be many of them.
-    fn is_younger(&self, link: &Link, age: Duration) -> bool {
+    /// Returns for how long a connection is kept without an answer, if it is kept for `once` after an answer. After each
+    /// replacement without an answer, twice as long: the old connections stay open for late answers, so there must not be
+    /// many of them.
+    fn patience(&self, once: Duration) -> Duration {
         let doublings = self.silent.load(Ordering::Relaxed).min(MAX_DOUBLINGS);
-        clock::now().since(link.since) < age * (1 << doublings)
+        once * (1 << doublings)
     }
 
     /// Replaces the connection if it was idle and no answer arrives soon. Called before a request is sent on
@@ -61,8 +63,8 @@ impl Node {
     /// packets of the connection, and no error occurs.
     pub(super) fn doubt_if_idle(self: &Arc<Self>, link: &Arc<Link>) {
         let before = link.heard();
-        let is_idle = clock::now().since(before.at) >= IDLE;
-        if !is_idle || self.is_younger(link, IDLE) || link.is_doubted.swap(true, Ordering::Relaxed)
+        if clock::now().since(before.at) < self.patience(IDLE)
+            || link.is_doubted.swap(true, Ordering::Relaxed)
         {
             return;
         }

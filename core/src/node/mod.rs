@@ -86,9 +86,11 @@ pub(crate) struct Node {
     /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
     health: Health,
-    /// The number of connections in a row that ended because the server sent nonsense, or that were up for less than the
-    /// longest [`RECONNECT_DELAY`].
-    short_lived: AtomicU32,
+    /// The number of connections that ended because the server sent nonsense. If such a connection had been
+    /// up for longer than the longest [`RECONNECT_DELAY`], the count starts again at 1.
+    garbled: AtomicU32,
+    /// Whether the last connection was up for less than the longest [`RECONNECT_DELAY`].
+    was_short_lived: AtomicBool,
     /// Whether the next attempt to connect waits first.
     waits_to_connect: AtomicBool,
     /// The number of connections in a row that were replaced because the server answered no request.
@@ -146,7 +148,8 @@ impl Node {
             owner: None,
             stale: watch::Sender::new(()),
             health: Health::default(),
-            short_lived: AtomicU32::new(0),
+            garbled: AtomicU32::new(0),
+            was_short_lived: AtomicBool::new(false),
             waits_to_connect: AtomicBool::new(false),
             silent: AtomicU32::new(0),
             unsent: AtomicUsize::new(0),
