@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from cli.installations import every_installation
 from command_line import CommandLine, finish, line, parse_json
 from nodes import freeze, keys, queued, steal, thaw
-from servers import Servers, reserve_port
+from servers import Servers
 from waiting import wait_until
 
 import quorlock as library
@@ -217,22 +216,6 @@ def test_a_probe_counts_only_nodes_that_accept_votes(
     assert [node["outcome"] for node in error["nodes"]] == ["oom", "noperm", "granted"]
     servers[0].command("CONFIG", "SET", "maxmemory", "0")
     assert quorlock.run(*PROBE).returncode == 0
-
-
-def test_a_probe_counts_no_single_server_of_a_cluster(
-    quorlock: CommandLine, start_servers: Callable[..., Servers]
-) -> None:
-    bus, reservation = reserve_port()
-    reservation.close()
-    cluster = ["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"]
-    servers = start_servers(1, args=[*cluster, "--cluster-port", str(bus)])
-    # The key that the probe uses is almost always in these slots.
-    servers[0].command("CLUSTER", "ADDSLOTS", *range(16_383))
-    wait_until(lambda: "cluster_state:ok" in str(servers[0].command("CLUSTER", "INFO")))
-    quorlock.environment["QUORLOCK_NODES"] = servers.urls[0]
-    done = quorlock.run(*PROBE)
-    assert done.returncode == 69
-    assert "a node of a Redis Cluster serves only part of the keys" in done.stderr
 
 
 def test_a_probe_does_not_count_guarded_nodes(quorlock: CommandLine, servers: Servers) -> None:

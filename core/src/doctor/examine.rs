@@ -308,13 +308,11 @@ async fn query_vote(
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
     let (names, mut commands) = tries(keys, &channel(options));
-    let sections = ["server", "cluster"];
-    commands.extend(sections.map(|section| redis::cmd("INFO").arg(section).to_owned()));
-    let mut replies = connection.query(&commands).await?.into_iter();
-    let tried = replies.by_ref().take(names.len()).collect();
-    let info: String = replies.filter_map(|reply| examined.read::<String>("INFO", reply)).collect();
-    fill(&mut examined.diagnosis, &InfoDict::new(&info));
-    record(examined, names, tried);
+    commands.push(redis::cmd("INFO").arg("server").to_owned());
+    let mut replies = connection.query(&commands).await?;
+    let info = replies.pop().and_then(|reply| examined.read::<String>("INFO", reply));
+    fill(&mut examined.diagnosis, &InfoDict::new(&info.unwrap_or_default()));
+    record(examined, names, replies);
     Ok(())
 }
 

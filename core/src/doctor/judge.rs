@@ -309,9 +309,6 @@ fn replication(examined: &Examined, options: &Options) -> Finding {
     }
 }
 
-const PART_OF_CLUSTER: &str =
-    "a node of a Redis Cluster serves only part of the keys and refuses the others";
-
 fn cluster(examined: &Examined) -> Finding {
     match (&examined.membership, examined.diagnosis.cluster) {
         (Some(Membership { lost_slots, .. }), _) if *lost_slots > 0 => error(
@@ -329,7 +326,8 @@ fn cluster(examined: &Examined) -> Finding {
         (None, Some(false)) => ok("cluster", "not part of a cluster"),
         (None, Some(true)) => error(
             "cluster",
-            format!("{PART_OF_CLUSTER}: it cannot vote on them"),
+            "a node of a Redis Cluster serves only part of the keys and refuses the others: it \
+             cannot vote on them",
             "configure the whole cluster with redis-cluster://, or use independent masters",
         ),
     }
@@ -420,9 +418,8 @@ fn persistence(examined: &Examined, options: &Options) -> Finding {
     }
 }
 
-/// Returns why a server cannot vote: the server cannot be reached, the user lacks a permission, the URL names only
-/// one server of a cluster, or the server refuses writes. Returns `None` if the server can vote. Ignores the restart
-/// guard.
+/// Returns why a server cannot vote: the server cannot be reached, the user lacks a permission, or the server refuses
+/// writes. Returns `None` if the server can vote. Ignores the restart guard.
 pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
     let denied = denied(&server.diagnosis, is_needed);
     let denied = (!denied.is_empty()).then(|| Failure {
@@ -430,9 +427,7 @@ pub(super) fn obstacle(server: &Examined) -> Option<Failure> {
         detail: format!("the user may not run {denied}"),
         sent: true,
     });
-    let is_part = server.membership.is_none() && server.diagnosis.cluster == Some(true);
-    let part = is_part.then(|| Failure::refused(PART_OF_CLUSTER));
-    server.trouble.clone().or(denied).or(part).or_else(|| server.refusal.clone())
+    server.trouble.clone().or(denied).or_else(|| server.refusal.clone())
 }
 
 /// Returns how much longer the restart guard keeps a node with this uptime from voting, for a client that connects to
