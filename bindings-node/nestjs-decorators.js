@@ -91,7 +91,8 @@ function interceptorOf(handler, resourcesOf, options) {
 /**
  * Returns an observable that calls `work` when it is subscribed to, and ends when its promise does. `work` gets a function
  * that passes on the values of another observable, and settles as that ends, or when nobody listens any more: to the last
- * value, or to the error. Then also the promise that `running` returns has settled, because nothing can stop a handler.
+ * value, or to the error. Then also the promise that `running` returns has settled, because nothing can stop a handler. An
+ * error is passed on at once.
  */
 function observe(work) {
   return new Observable((subscriber) => {
@@ -101,7 +102,11 @@ function observe(work) {
         const handled = () => Promise.allSettled([running()])
         const next = (value) => subscriber.next((last = value))
         const complete = () => handled().then(() => resolve(last))
-        const error = (reason) => handled().then(() => reject(reason))
+        const error = (reason) => {
+          // The caller learns of the error now, but the handler may still run, for example after a timeout.
+          subscriber.error(reason)
+          return handled().then(() => reject(reason))
+        }
         subscriber.add(complete)
         subscriber.add(source.subscribe({ next, complete, error }))
       })

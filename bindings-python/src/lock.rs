@@ -110,7 +110,7 @@ impl Entry {
         // Before Python 3.13, a dict with all local variables stays in a call whose first argument was read. So this
         // must not read that of every caller.
         if frame.getattr("f_globals")?.is(CONTEXTLIB.get(frame.py())?)
-            && let Ok(callbacks) = first_argument(frame)?.getattr("_exit_callbacks")
+            && let Ok(callbacks) = object_of(frame)?.getattr("_exit_callbacks")
         {
             return Ok(Self { object: callbacks.unbind(), is_stack: true });
         }
@@ -293,9 +293,9 @@ impl Acquirable {
     /// Only blocks that calls have entered in this context qualify. Another thread or task may still work in its block,
     /// while this one only cleans up after an entry that failed. Of these blocks:
     ///
-    /// - the innermost that a call with the same first argument entered, such as another method of the same object
-    /// - or else the innermost, if calls with one first argument entered all of them, and that of the leaving call is
-    ///   of another type: an object does not leave the block of another object of its class.
+    /// - the innermost that a method of the same object entered; functions count as methods of one object
+    /// - or else the innermost, if methods of one object entered all of them, and the leaving call is not of another
+    ///   object of its class: such an object does not leave the block.
     ///
     /// `None` if none of this applies.
     fn left_by<'py>(&self, frame: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -304,31 +304,41 @@ impl Acquirable {
             (!entry.is_stack).then(|| (scope.clone_ref(py), entry.object.clone_ref(py)))
         };
         let open: Vec<_> = self.open().iter().rev().filter_map(clone).collect();
-        let leaving = first_argument(frame)?;
+        let leaving = object_of(frame)?;
         let mut own = Vec::new();
         for (scope, entering) in open {
             let scope = scope.into_bound(py);
             if scope::is_of_context(&scope)? {
-                own.push((scope, first_argument(entering.bind(py))?));
+                own.push((scope, object_of(entering.bind(py))?));
             }
         }
-        if let Some(index) = own.iter().position(|(_, argument)| argument.is(&leaving)) {
+        if let Some(index) = own.iter().position(|(_, object)| object.is(&leaving)) {
             return Ok(Some(own.swap_remove(index).0));
         }
-        let is_clear = own.iter().all(|(_, argument)| {
-            argument.is(&own[0].1) && !argument.get_type().is(leaving.get_type())
-        });
+        let is_clear = own
+            .iter()
+            .all(|(_, object)| object.is(&own[0].1) && !object.get_type().is(leaving.get_type()));
         Ok(own.into_iter().next().filter(|_| is_clear).map(|(scope, _)| scope))
     }
 }
 
-/// Returns the first argument of a call, such as `self`; `None` if it has none.
-fn first_argument<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// The packages whose methods call functions of others: event loops and executors.
+const CALLERS: [&str; 2] = ["asyncio", "concurrent"];
+
+/// Returns the object whose method a call is; `None` if it is no method, or one of [`CALLERS`].
+fn object_of<'py>(frame: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let none = || frame.py().None().into_bound(frame.py());
     let code = frame.getattr("f_code")?;
     if code.getattr("co_argcount")?.extract::<u32>()? == 0 {
-        return Ok(frame.py().None().into_bound(frame.py()));
+        return Ok(none());
     }
     let name = code.getattr("co_varnames")?.get_item(0)?;
+    let module = frame.getattr("f_globals")?.call_method1("get", ("__name__", ""))?;
+    let package = module.str()?.to_string();
+    let is_caller = CALLERS.iter().any(|caller| package.split('.').next() == Some(caller));
+    if is_caller || !["self", "cls"].contains(&&*name.str()?.to_string()) {
+        return Ok(none());
+    }
     frame.getattr("f_locals")?.call_method1("get", (name,))
 }
 

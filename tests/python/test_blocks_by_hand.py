@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 import unittest
 import weakref
@@ -282,6 +283,26 @@ def test_a_thread_that_entered_no_block_leaves_none(memory: quorlock.Client) -> 
         thread.start()
         thread.join()
         assert lease.valid
+
+
+def test_executors_and_event_loops_are_no_owners_of_a_block(memory: quorlock.Client) -> None:
+    lock = memory.lock("r")
+    with ThreadPoolExecutor(1) as pool:
+        lease = pool.submit(lock.__enter__).result(TIMEOUT)
+        pool.submit(lock.__exit__, None, None, None).result(TIMEOUT)
+        assert not lease.valid
+
+    async def main() -> None:
+        lease = await asyncio.wait_for(lock.__aenter__(), TIMEOUT)
+        await asyncio.wait_for(lock.__aexit__(None, None, None), TIMEOUT)
+        assert not lease.valid
+
+    if sys.version_info >= (3, 12):  # Before, wait_for runs each coroutine in a task of its own.
+        asyncio.run(main())
+    with asyncio.Runner() as runner:
+        lease = runner.run(lock.__aenter__())
+        runner.run(lock.__aexit__(None, None, None))
+        assert not lease.valid
 
 
 def test_a_call_that_may_mean_several_blocks_leaves_none(memory: quorlock.Client) -> None:

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
+    Generator,
     Iterable,
     Iterator,
 )
@@ -41,12 +43,22 @@ class Heartbeats(Iterator[Item], AsyncIterator[Item]):
 
     __slots__ = ("_async_items", "_items")
 
-    def __init__(self, items: Iterator[Item], async_items: AsyncIterator[Item]) -> None:
+    def __init__(
+        self, items: Generator[Item, None, None], async_items: AsyncGenerator[Item, None]
+    ) -> None:
         self._items = items
         self._async_items = async_items
 
     def __next__(self) -> Item:
         return next(self._items)
+
+    def close(self) -> None:
+        """Ends the iteration of `for`."""
+        self._items.close()
+
+    async def aclose(self) -> None:
+        """Ends the iteration of `async for`."""
+        await self._async_items.aclose()
 
     def __anext__(self) -> Awaitable[Item]:
         return anext(self._async_items)
@@ -226,12 +238,14 @@ class Lease(_quorlock.LeaseBlock):
             return Heartbeats(self._heartbeats(items), self._heartbeats_async(items))
         return self._heartbeats_async(items)
 
-    def _heartbeats(self, items: Iterable[Item]) -> Iterator[Item]:
+    def _heartbeats(self, items: Iterable[Item]) -> Generator[Item, None, None]:
         for item in items:
             self.heartbeat()
             yield item
 
-    async def _heartbeats_async(self, items: AsyncIterable[Item]) -> AsyncIterator[Item]:
+    async def _heartbeats_async(
+        self, items: AsyncIterable[Item]
+    ) -> AsyncGenerator[Item, None]:
         async for item in items:
             self.heartbeat()
             yield item

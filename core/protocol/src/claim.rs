@@ -120,8 +120,8 @@ pub struct StoredToken {
 pub enum Unresumable {
     /// Too few nodes have answered to tell whether the lease still exists.
     Unknown,
-    /// The lease has ended, or is about to end. Send RELEASE to these nodes, if any: the lease cannot come back, so the
-    /// keys that are left would only block other clients.
+    /// The lease cannot be resumed any more, now or later. Send RELEASE to these nodes, if any: nobody can use the lease
+    /// there, so the keys that are left would only block other clients.
     Ended(NodeSet),
 }
 

@@ -96,7 +96,7 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
 /// Makes a lease from a text that [`keep`] returned. Nothing renews or repairs this lease.
 ///
 /// The error is [`ErrorCode::LeaseLost`] if the lease has ended. In that case, this function releases the keys of the
-/// lease that are still on nodes. The error is [`ErrorCode::NoQuorum`] if too few nodes answer to tell whether the
+/// lease that are still on nodes, unless a majority may have them: another process may then use the lease. The error is [`ErrorCode::NoQuorum`] if too few nodes answer to tell whether the
 /// lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
 pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let kept = Kept::read(text, setup.endpoints.len(), fingerprint(setup))?;
@@ -131,9 +131,15 @@ pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
             let request = Request::release(&subject, driver.turns());
             let release = |node: usize| driver.nodes[node].call(request.clone(), now, patience);
             join_all(nodes_left.iter().map(release)).await;
-            let message = format!(
-                "the lease of {resources} has ended: {holders} of {nodes} nodes still held it, {needed}"
-            );
+            let message = if holders < quorum.size() {
+                format!(
+                    "the lease of {resources} has ended: {holders} of {nodes} nodes still held it, {needed}"
+                )
+            } else {
+                format!(
+                    "the lease of {resources} has ended: too few of its first nodes still held it"
+                )
+            };
             let error = Error::new(ErrorCode::LeaseLost, message);
             return Err(error.about(&resources).with_nodes(reports));
         }

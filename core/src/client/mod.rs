@@ -414,7 +414,8 @@ impl Client {
     }
 
     /// Makes a lease from the text that [`Client::keep`] returned. The client does not renew this lease, and does not
-    /// restore the lease's key on nodes that have lost the key. Used by the command line.
+    /// restore the lease's key on nodes that have lost the key. Dropping the lease does not release it. Used by the
+    /// command line.
     ///
     /// The error is [`ErrorCode::LeaseLost`] if the lease has ended, [`ErrorCode::NoQuorum`] if too few nodes answer to
     /// tell whether the lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
@@ -424,18 +425,9 @@ impl Client {
     /// [`ErrorCode::Config`]: crate::ErrorCode::Config
     #[doc(hidden)]
     pub fn resume(&self, text: impl Into<String>) -> Pending<Result<Lease>> {
-        if self.is_closed() {
-            return Pending::ready(Err(Error::closed()));
-        }
         let setup = Arc::clone(&self.setup);
         let text = text.into();
-        Pending::started(self.setup.driver().begin_for(|caller| async move {
-            if let Err(Ok(lease)) = caller.send(resume(&setup, &text).await) {
-                // The caller does not wait any more. Give the lease up without releasing it, so that it can still be
-                // resumed.
-                let _ = lease.pass_on();
-            }
-        }))
+        self.ask(async move { resume(&setup, &text).await })
     }
 
     /// Lists the resources that have a lock key on any node and whose names begin with `prefix`. Returns at most

@@ -399,7 +399,6 @@ impl Acquire {
     async fn give_up(mut self, caller: Caller, mut round: RunningRound, loss: Loss) {
         round.take_ready_answers();
         if loss != Loss::NoQuorum && self.is_taken() {
-            self.adoption.iter().for_each(|adoption| adoption.end());
             round.release_given_back();
         }
         let error = self.loss_error(loss, &round.answers);

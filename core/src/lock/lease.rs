@@ -532,6 +532,11 @@ impl Drop for Lease {
             // The renewer watches the lease until it expires, or no longer has it.
         } else if held.is_released() {
             renewer.remove(*id);
+        } else if held.state().claim.is_elsewhere() {
+            // Another process may use the lease, so only `release` releases it.
+            if self.pass_on().is_err() {
+                renewer.remove(*id);
+            }
         } else {
             drop(self.end(self.grant.keep.filter(|_| self.keeps_when_dropped)));
         }

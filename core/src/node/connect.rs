@@ -57,7 +57,8 @@ impl Node {
     /// Reconnects, because the connection has ended. If this connection and the one before it both ended soon after they
     /// were opened, first waits for the shortest [`RECONNECT_DELAY`]. Requests wait meanwhile.
     pub(super) fn broken(self: &Arc<Self>, link: &Link) {
-        let is_short_lived = clock::now().since(link.since) < RECONNECT_DELAY.1;
+        let is_short_lived =
+            !self.is_in_memory() && clock::now().since(link.since) < RECONNECT_DELAY.1;
         let is_this = |state: &LinkState<Self>| {
             let is_this = state.is(link);
             if is_this && self.was_short_lived.swap(is_short_lived, Ordering::Relaxed) {

@@ -7,6 +7,7 @@ use crate::lock::claim::handover::Giver;
 use crate::wire::answer::Answered;
 use crate::wire::reply::{Elsewhere, Holder, Reply};
 use quorlock_protocol::{AdoptionTally, NotGiven, Quorum, Untransferable};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The lease that an acquire tries to adopt, and the result of the rounds so far: whether an adopter can still win.
@@ -18,6 +19,8 @@ pub(super) struct AdoptionState {
 impl AdoptionState {
     pub(super) fn new(giver: Giver, quorum: Quorum) -> Box<Self> {
         let silent = quorum.nodes() - giver.voters.len();
+        // Another acquire of the same adoption knows nothing of the rounds of this one.
+        let giver = Giver { is_over: Arc::default(), ..giver };
         Box::new(Self { giver, protocol: AdoptionTally::new(quorum, silent) })
     }
 
