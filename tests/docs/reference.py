@@ -380,14 +380,19 @@ def _members_of(body: str) -> Iterator[str]:
 
 
 def _member(text: str) -> str:
-    called = re.fullmatch(r"(private constructor|\[?[\w.]+\]?)(?:<\w+>)?\((.*?)\)(?:: (.*))?", text)
+    name = r"(private constructor|\[?[\w.]+\]?)(?:<[^(]+>)?"
+    called = re.fullmatch(rf"{name}\((.*?)\)(?:: (.*))?", text)
     if called is None or (called[3] is None and "constructor" not in called[1]):
         return re.split(r"\??:", text)[0]
     # The last `)` before the type that is returned ends the parameters.
     name, rest = text.split("(", 1)
     end = _closing(rest)
-    parameters = ", ".join(_names(rest[:end]))
-    return f"{name.removesuffix('<T>')}({parameters}){rest[end + 1 :]}"
+    parameters = ", ".join(each for each in _names(rest[:end]) if each != "this")
+    result = rest[end + 1 :]
+    # A page shows the base type in place of a type parameter.
+    if generic := re.search(r"<(\w+) extends (\w+)>$", name):
+        result = re.sub(rf"\b{generic[1]}\b", generic[2], result)
+    return f"{re.sub('<.*', '', name)}({parameters}){result}"
 
 
 def _closing(text: str) -> int:

@@ -243,9 +243,7 @@ class Lease(_quorlock.LeaseBlock):
             self.heartbeat()
             yield item
 
-    async def _heartbeats_async(
-        self, items: AsyncIterable[Item]
-    ) -> AsyncGenerator[Item, None]:
+    async def _heartbeats_async(self, items: AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
         async for item in items:
             self.heartbeat()
             yield item

@@ -2,6 +2,7 @@
 //! hold a lock that was not granted.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod fickle;
 #[cfg(target_os = "linux")]
 mod floods;
 #[allow(dead_code, reason = "the integration tests use more of it")]

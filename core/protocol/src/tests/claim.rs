@@ -160,6 +160,38 @@ fn heal_that_is_answered_after_the_release_is_released() {
 }
 
 #[test]
+fn grant_with_a_larger_fence_does_not_count_even_if_it_arrives_during_raise() {
+    let granted = |fence| Vote::Granted { fence };
+    let (mut claim, commands) = claim(Origin::Acquired, [granted(5), granted(7)]);
+    assert_eq!(commands.raise, Some((set([0, 1]), 7)));
+    let vote = Event::Vote { node: 2, vote: granted(9), in_order: true };
+    assert_eq!(claim.handle(at(0), vote), Commands::default());
+    let raised = [0, 1].map(|node| claim.handle(at(0), Event::Raised { node, stored: true }));
+    assert!(
+        raised
+            .iter()
+            .any(|commands| matches!(commands.outcome, Some(Outcome::Won { fence: 7, .. })))
+    );
+    assert_eq!(claim.lease().sound(), set([0, 1]));
+    assert!(claim.lease().has_passed());
+}
+
+#[test]
+fn refused_release_of_an_upgrade_that_is_given_back_shows_no_loss() {
+    let (mut lease, mut upgrade, commands) = upgrading([GRANTED, HELD, HELD]);
+    assert_eq!(lease.gives_back(&'u', commands.give_back), Commands::default());
+    assert_eq!(lease.end_upgrade(at(0)), Commands::default());
+    let _ = upgrade.handle(at(0), Event::Abandon);
+    let mut release = lease.release(at(1)).expect("it is held");
+    let _ = lease.send_release();
+    for (node, decided) in [(0, None), (1, None), (2, Some(false))] {
+        let answer = if node == 2 { Answer::Yes } else { Answer::No };
+        assert_eq!(lease.released(&mut release, node, answer), decided);
+    }
+    assert_eq!(lease.lease().ended(at(2)), Some(Ended::Released));
+}
+
+#[test]
 fn heal_that_was_not_sent_is_not_released() {
     let mut claim = lease(Origin::Acquired);
     let before = claim.gone_by();

@@ -490,6 +490,24 @@ fn an_outage_is_reported_to_all_waiters() {
 }
 
 #[test]
+fn a_short_outage_at_the_deadline_of_one_waiter_ends_no_other_wait() {
+    calm(|calm| async move {
+        let [holder, client] = [calm.peer(0), calm.peer(1)];
+        let lease = holder.get(&["r"]).await;
+        let impatient = client.acquire(&["r"], 2 * SECOND);
+        let patient = client.acquire(&["r"], 60 * SECOND);
+        sleep(2 * SECOND - 10 * MILLISECOND).await;
+        calm.world.nodes.iter().for_each(|node| node.freeze());
+        let error = impatient.await.expect("no panic").expect_err("it is held");
+        assert_eq!(error.code(), ErrorCode::NoQuorum, "its last round is in the outage");
+        calm.world.nodes.iter().for_each(|node| node.thaw());
+        holder.release(lease).await;
+        let lease = patient.await.expect("no panic").expect("the outage is over");
+        client.release(lease).await;
+    });
+}
+
+#[test]
 fn queued_local_waiters_distinguish_an_outage_from_contention() {
     calm(|calm| async move {
         let freeze = || calm.world.nodes.iter().for_each(|node| node.freeze());
