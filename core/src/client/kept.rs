@@ -96,8 +96,9 @@ pub(crate) async fn keep(setup: &Setup, lease: Lease) -> Result<(Lease, String)>
 /// Makes a lease from a text that [`keep`] returned. Nothing renews or repairs this lease.
 ///
 /// The error is [`ErrorCode::LeaseLost`] if the lease has ended. In that case, this function releases the keys of the
-/// lease that are still on nodes, unless a majority may have them: another process may then use the lease. The error is [`ErrorCode::NoQuorum`] if too few nodes answer to tell whether the
-/// lease has ended, and [`ErrorCode::Config`] if the text is damaged or was made for other nodes.
+/// lease that are still on nodes, unless a majority may have them: another process may then use the lease. The error is
+/// [`ErrorCode::NoQuorum`] if too few nodes answer to tell whether the lease has ended, and [`ErrorCode::Config`] if the
+/// text is damaged or was made for other nodes.
 pub(crate) async fn resume(setup: &Arc<Setup>, text: &str) -> Result<Lease> {
     let kept = Kept::read(text, setup.endpoints.len(), fingerprint(setup))?;
     let resources = Resources::from(kept.resources);
