@@ -270,8 +270,9 @@ async fn query(
     keys: &Keys,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
-    // Measuring comes last and ends early, so that a server that answers slowly can be examined in time.
-    let enough = Instant::now() + options.connect_timeout / 2;
+    let began = Instant::now();
+    let mut trips = Vec::new();
+    measure(connection, began, &mut trips, examined).await?;
     try_commands(connection, options, keys, examined).await?;
     let sections = ["server", "replication", "memory", "persistence", "cluster"];
     let mut commands: Vec<Cmd> =
@@ -297,7 +298,8 @@ async fn query(
     node.permissions.insert("INFO", permission);
     node.appendfsync = config.get("appendfsync").cloned().map(shortened);
     fill(node, &InfoDict::new(&info));
-    measure(connection, enough, examined).await
+    // More round trips give better values, but a server that answers slowly must be examined in time.
+    measure(connection, began + options.connect_timeout / 2, &mut trips, examined).await
 }
 
 /// Runs only the queries that decide whether the server can vote, and stores the results in `examined`.
@@ -342,14 +344,14 @@ pub(super) fn fill(node: &mut NodeDiagnosis, info: &InfoDict) {
     node.appendonly = info.get("aof_enabled");
 }
 
-/// Measures the latency, and reads the clock offset from the fastest round trip. After `enough`, begins no round trip
-/// except the first one.
+/// Measures the latency, and reads the clock offset from the fastest round trip. `trips` are the round trips so far, each
+/// with the clock offset. After `enough`, begins no round trip except the first one.
 async fn measure(
     connection: &Connection<Nobody>,
     enough: Instant,
+    trips: &mut Vec<(f64, f64)>,
     examined: &mut Examined,
 ) -> Result<(), RedisError> {
-    let mut trips = Vec::new();
     while trips.is_empty() || (trips.len() < ROUND_TRIPS && Instant::now() < enough) {
         let sent = clock::wall_clock_micros();
         let began = Instant::now();
