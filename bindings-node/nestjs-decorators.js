@@ -103,9 +103,10 @@ function observe(work) {
         const next = (value) => subscriber.next((last = value))
         const complete = () => handled().then(() => resolve(last))
         const error = (reason) => {
+          // Before the error is passed on, which calls `complete`.
+          handled().then(() => reject(reason))
           // The caller learns of the error now, but the handler may still run, for example after a timeout.
           subscriber.error(reason)
-          return handled().then(() => reject(reason))
         }
         subscriber.add(complete)
         subscriber.add(source.subscribe({ next, complete, error }))

@@ -293,7 +293,8 @@ impl Acquirable {
     /// Only blocks that calls have entered in this context qualify. Another thread or task may still work in its block,
     /// while this one only cleans up after an entry that failed. Of these blocks:
     ///
-    /// - the innermost that a method of the same object entered; functions count as methods of one object
+    /// - the innermost that a method of the same object entered
+    /// - or else the only one, if no method entered it
     /// - or else the innermost, if methods of one object entered all of them, and the leaving call is not of another
     ///   object of its class: such an object does not leave the block.
     ///
@@ -312,13 +313,15 @@ impl Acquirable {
                 own.push((scope, object_of(entering.bind(py))?));
             }
         }
-        if let Some(index) = own.iter().position(|(_, object)| object.is(&leaving)) {
+        let is_same = |object: &Bound<'_, PyAny>| !leaving.is_none() && object.is(&leaving);
+        if let Some(index) = own.iter().position(|(_, object)| is_same(object)) {
             return Ok(Some(own.swap_remove(index).0));
         }
-        let is_clear = own
+        let is_only = matches!(&*own, [(_, object)] if object.is_none());
+        let has_one_owner = own
             .iter()
             .all(|(_, object)| object.is(&own[0].1) && !object.get_type().is(leaving.get_type()));
-        Ok(own.into_iter().next().filter(|_| is_clear).map(|(scope, _)| scope))
+        Ok(own.into_iter().next().filter(|_| is_only || has_one_owner).map(|(scope, _)| scope))
     }
 }
 

@@ -291,6 +291,11 @@ def test_executors_and_event_loops_are_no_owners_of_a_block(memory: quorlock.Cli
         lease = pool.submit(lock.__enter__).result(TIMEOUT)
         pool.submit(lock.__exit__, None, None, None).result(TIMEOUT)
         assert not lease.valid
+        semaphore = memory.semaphore("s", limit=2)
+        leases = [pool.submit(semaphore.__enter__).result(TIMEOUT) for _ in range(2)]
+        with pytest.raises(RuntimeError, match="not clear which block"):
+            pool.submit(semaphore.__exit__, None, None, None).result(TIMEOUT)
+        assert all(lease.release() for lease in leases)
 
     async def main() -> None:
         lease = await asyncio.wait_for(lock.__aenter__(), TIMEOUT)

@@ -61,6 +61,10 @@ impl Node {
             !self.is_in_memory() && clock::now().since(link.since) < RECONNECT_DELAY.1;
         let is_this = |state: &LinkState<Self>| {
             let is_this = state.is(link);
+            if is_this && !is_short_lived {
+                // A connection that stayed up resets the backoff.
+                self.garbled.store(0, Ordering::Relaxed);
+            }
             if is_this && self.was_short_lived.swap(is_short_lived, Ordering::Relaxed) {
                 self.waits_to_connect.store(is_short_lived, Ordering::Relaxed);
             }
