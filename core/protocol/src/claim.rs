@@ -439,8 +439,8 @@ impl<S: Clone + PartialEq> Claim<S> {
     /// Returns how a node's answer to EXTEND counts. While the node may still apply GIVE BACK of a failed upgrade, it
     /// may hold the upgrade's token, so a refusal does not show that the lease's key is lost.
     pub(crate) fn effective_answer(&self, node: usize, answer: Answer) -> Answer {
-        let gives_back = answer == Answer::No && self.footprint.giving_back().contains(node);
-        if gives_back { Answer::Unknown } else { answer }
+        let gives_back = self.footprint.giving_back().contains(node);
+        if gives_back { answer.without_no() } else { answer }
     }
 
     /// Handles a node's answer to EXTEND, if the answer arrives after the release. If the nodes keep the keys for a
@@ -641,7 +641,7 @@ impl<S: Clone + PartialEq> Claim<S> {
     /// is lost.
     pub fn released(&mut self, release: &mut Release, node: usize, answer: Answer) -> Option<bool> {
         let gives_back = matches!(self.stage, Stage::Releasing { giving_back, .. } if giving_back.contains(node));
-        let answer = if gives_back && answer == Answer::No { Answer::Unknown } else { answer };
+        let answer = if gives_back { answer.without_no() } else { answer };
         self.lease.released(release, node, answer)
     }
 

@@ -101,22 +101,25 @@ impl<S: Clone + PartialEq> Footprint<S> {
         }
     }
 
+    /// The nodes that may still apply an open request for which `matches` returns `true`.
+    fn may_apply(&self, matches: impl Fn(&Sent<S>) -> bool) -> NodeSet {
+        self.open.iter().filter(|(sent, _)| matches(sent)).map(|(_, node)| *node).collect()
+    }
+
     /// The nodes that may still apply GIVE BACK of a failed upgrade.
     pub fn giving_back(&self) -> NodeSet {
-        let gives_back = |(sent, _): &&(Sent<S>, usize)| matches!(sent, Sent::GiveBack(_));
-        self.open.iter().filter(gives_back).map(|(_, node)| *node).collect()
+        self.may_apply(|sent| matches!(sent, Sent::GiveBack(_)))
     }
 
     /// The nodes that may still set the key. These nodes must not vote on an adoption: after such a node has
     /// transferred the key to an adopter, the key of this lease could come back on the node.
     pub fn silent(&self) -> NodeSet {
-        self.unanswered.with(self.open.iter().map(|(_, node)| *node).collect())
+        self.unanswered.with(self.may_apply(|_| true))
     }
 
     /// The nodes that may hold the key. Repeat RELEASE on each of these nodes until the node answers.
     pub fn holders(&self) -> NodeSet {
-        let healing = self.open.iter().filter(|(sent, _)| matches!(sent, Sent::Heal));
-        self.round_holders.with(self.healed).with(healing.map(|(_, node)| *node).collect())
+        self.round_holders.with(self.healed).with(self.may_apply(|sent| *sent == Sent::Heal))
     }
 
     /// The nodes that may still hold the key of the giver. The giver is the lease from which this lease was adopted or

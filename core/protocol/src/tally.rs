@@ -14,9 +14,9 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Converts an answer to a RELEASE that was sent a second time, because the node had not answered the first one.
-    /// `No` becomes `Unknown`: the first RELEASE may have deleted the key.
-    pub fn repeated(self) -> Self {
+    /// Converts an answer for which a missing key shows no loss: `No` becomes `Unknown`. For example, an earlier copy of
+    /// the same RELEASE may have deleted the key.
+    pub fn without_no(self) -> Self {
         if self == Self::No { Self::Unknown } else { self }
     }
 }

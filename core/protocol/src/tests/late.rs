@@ -100,10 +100,10 @@ fn missing_key_proves_nothing_to_a_release_that_was_sent_twice() {
     for (is_repeated, expected) in [(false, Some(false)), (true, None)] {
         let mut lease = super::granted_by_all(quorum, at(super::END), None);
         let mut release = lease.release(at(1));
-        let answer = if is_repeated { Answer::No.repeated() } else { Answer::No };
+        let answer = if is_repeated { Answer::No.without_no() } else { Answer::No };
         assert_eq!(lease.released(&mut release, 0, answer), None);
         assert_eq!(lease.released(&mut release, 1, answer), expected);
         assert_eq!(super::is_lost(&lease, at(2)), !is_repeated);
     }
-    assert_eq!(Answer::Yes.repeated(), Answer::Yes);
+    assert_eq!(Answer::Yes.without_no(), Answer::Yes);
 }

@@ -131,5 +131,5 @@ impl RunningRelease {
 /// Converts an answer to RELEASE: if `is_repeated` is true, the answer `No` becomes `Unknown`, because an earlier copy
 /// of the request may have deleted the keys.
 fn once(answer: Answer, is_repeated: bool) -> Answer {
-    if is_repeated { answer.repeated() } else { answer }
+    if is_repeated { answer.without_no() } else { answer }
 }
