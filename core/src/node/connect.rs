@@ -3,9 +3,10 @@
 //! The work runs in background services. `mod.rs` calls this module after a request fails, and `frozen.rs` calls
 //! it when a connection is stuck. No code here waits for the answer to a request of `lock` or `client`.
 
+use super::history::RECONNECT_DELAY;
 use super::link::{Link, LinkState, Masters};
 use super::routing::keep_routing;
-use super::{CHECK_INTERVAL, Node, RECONNECT_DELAY};
+use super::{CHECK_INTERVAL, Node};
 use crate::config::endpoint::Target;
 use crate::memory::node::MemoryNode;
 use crate::node::connection::NodeConnection;
@@ -18,7 +19,6 @@ use crate::telemetry::events;
 use crate::transport::handshake::ServerInfo;
 use crate::transport::login::within;
 use crate::wire::answer::Failure;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -36,19 +36,15 @@ impl Node {
     /// Replaces a connection on which the server sent nonsense. Before the node reconnects, it waits as after
     /// a failed attempt to connect.
     pub(super) fn garbled(self: &Arc<Self>, link: &Link, failure: &Failure) {
-        let is_this = |state: &LinkState<Self>| {
+        let lived = clock::now().since(link.since);
+        let ends = |state: &LinkState<Self>| {
             let is_this = state.is(link);
             if is_this {
-                if clock::now().since(link.since) > RECONNECT_DELAY.1 {
-                    // A connection that stayed up resets the backoff.
-                    self.garbled.store(0, Ordering::Relaxed);
-                }
-                self.garbled.fetch_add(1, Ordering::Relaxed);
-                self.waits_to_connect.store(true, Ordering::Relaxed);
+                self.history.garbled(lived);
             }
             is_this
         };
-        if self.transition(is_this, LinkState::Down(failure.clone())) {
+        if self.transition(ends, LinkState::Down(failure.clone())) {
             events::disconnected(self.address());
             self.health.failed(self.address(), failure);
         }
@@ -57,20 +53,16 @@ impl Node {
     /// Reconnects, because the connection has ended. If this connection and the one before it both ended soon after they
     /// were opened, first waits for the shortest [`RECONNECT_DELAY`]. Requests wait meanwhile.
     pub(super) fn broken(self: &Arc<Self>, link: &Link) {
-        let is_short_lived =
-            !self.is_in_memory() && clock::now().since(link.since) < RECONNECT_DELAY.1;
-        let is_this = |state: &LinkState<Self>| {
+        let lived = clock::now().since(link.since);
+        let ends = |state: &LinkState<Self>| {
             let is_this = state.is(link);
-            if is_this && !is_short_lived {
-                // A connection that stayed up resets the backoff.
-                self.garbled.store(0, Ordering::Relaxed);
-            }
-            if is_this && self.was_short_lived.swap(is_short_lived, Ordering::Relaxed) {
-                self.waits_to_connect.store(is_short_lived, Ordering::Relaxed);
+            // Tests break and mend in-memory nodes at once, and their clients reconnect at once.
+            if is_this && !self.is_in_memory() {
+                self.history.broken(lived);
             }
             is_this
         };
-        if self.transition(is_this, LinkState::Connecting) {
+        if self.transition(ends, LinkState::Connecting) {
             events::disconnected(self.address());
         }
     }
@@ -101,7 +93,7 @@ impl Node {
     /// holds only a weak reference to the node, so that it does not keep an unused node alive.
     async fn connect(node: Weak<Self>) {
         let (mut delay, longest) = RECONNECT_DELAY;
-        let pause = node.upgrade().and_then(|node| node.pause_before_connecting());
+        let pause = node.upgrade().and_then(|node| node.history.pause());
         if let Some(pause) = pause {
             sleep(pause.mul_f64(random::jitter())).await;
             delay = (pause * 2).min(longest);
@@ -140,15 +132,6 @@ impl Node {
             let _ = timeout(delay.mul_f64(random::jitter()), recovered).await;
             delay = (delay * 2).min(longest);
         }
-    }
-
-    /// Returns the pause before the next attempt to connect; `None` if the way in which the last connection ended
-    /// requires no pause.
-    fn pause_before_connecting(&self) -> Option<Duration> {
-        let (shortest, longest) = RECONNECT_DELAY;
-        let doublings = self.garbled.load(Ordering::Relaxed).saturating_sub(1).min(8);
-        let waits = self.waits_to_connect.swap(false, Ordering::Relaxed);
-        waits.then(|| (shortest * (1 << doublings)).min(longest))
     }
 
     pub(super) async fn open_in_time(self: &Arc<Self>) -> Result<LinkState<Self>, Failure> {

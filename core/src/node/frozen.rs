@@ -42,7 +42,7 @@ impl Node {
             let detail = format!("no answer to {timeouts} requests in a row");
             let failure = Failure { outcome: NodeOutcome::Timeout, detail, sent: false };
             if self.transition(|state| state.is(link), LinkState::Down(failure.clone())) {
-                self.silent.fetch_add(1, Ordering::Relaxed);
+                self.history.silent.fetch_add(1, Ordering::Relaxed);
                 self.health.failed(self.address(), &failure);
             }
         } else if waited >= self.connect_timeout && !link.is_doubted.swap(true, Ordering::Relaxed) {
@@ -54,7 +54,7 @@ impl Node {
     /// replacement without an answer, twice as long: the old connections stay open for late answers, so there must not be
     /// many of them.
     fn patience(&self, once: Duration) -> Duration {
-        let doublings = self.silent.load(Ordering::Relaxed).min(MAX_DOUBLINGS);
+        let doublings = self.history.silent.load(Ordering::Relaxed).min(MAX_DOUBLINGS);
         once * (1 << doublings)
     }
 
@@ -128,7 +128,7 @@ impl Node {
             is_current
         });
         if is_replaced {
-            self.silent.fetch_add(1, Ordering::Relaxed);
+            self.history.silent.fetch_add(1, Ordering::Relaxed);
             events::disconnected(self.address());
             self.health.connected(self.address());
             self.counters.reconnects.up();

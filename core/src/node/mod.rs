@@ -10,9 +10,9 @@
 //! connection.
 //!
 //! Reading order: `fanout.rs` (one request to several nodes), `exchange.rs` (requests in flight),
-//! `mod.rs` (one node), `connect.rs` (connecting and checking), `frozen.rs`, `connection.rs`, `link.rs` (the
-//! connection state), `map.rs` and `routing.rs` (clusters), `identity.rs` (duplicate nodes),
-//! `health.rs` (events), `clocks.rs`, `subscription.rs` (messages from nodes).
+//! `mod.rs` (one node), `connect.rs` (connecting and checking), `history.rs` (pauses before connecting),
+//! `frozen.rs`, `connection.rs`, `link.rs` (the connection state), `map.rs` and `routing.rs` (clusters),
+//! `identity.rs` (duplicate nodes), `health.rs` (events), `clocks.rs`, `subscription.rs` (messages from nodes).
 
 pub(crate) mod clocks;
 mod connect;
@@ -21,6 +21,7 @@ pub(crate) mod exchange;
 pub(crate) mod fanout;
 mod frozen;
 pub(crate) mod health;
+mod history;
 pub(crate) mod identity;
 mod link;
 mod map;
@@ -45,11 +46,12 @@ use crate::wire::answer::{Answered, Failure, implies_new_memory, outcome};
 use crate::wire::reply::Reply;
 use crate::wire::request::Request;
 use futures_util::future::{BoxFuture, FutureExt};
+use history::{History, RECONNECT_DELAY};
 use link::{Link, LinkState};
 use quorlock_protocol::{Guard, Moment, Term};
 use std::future::Future;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -62,8 +64,6 @@ const CHECKS_PER_GUARD: u32 = 4;
 const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// A request is sent as part of a batch only if this number of round trips takes less than the request's time limit.
 const ROUND_TRIPS: u32 = 4;
-/// The pause between attempts to connect grows from the first to the second value.
-const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -86,15 +86,7 @@ pub(crate) struct Node {
     /// For a cluster: notified when its masters may have changed.
     stale: watch::Sender<()>,
     health: Health,
-    /// The number of connections that ended because the server sent nonsense. If such a connection had been
-    /// up for longer than the longest [`RECONNECT_DELAY`], the count starts again at 1.
-    garbled: AtomicU32,
-    /// Whether the last connection was up for less than the longest [`RECONNECT_DELAY`].
-    was_short_lived: AtomicBool,
-    /// Whether the next attempt to connect waits first.
-    waits_to_connect: AtomicBool,
-    /// The number of connections in a row that were replaced because the server answered no request.
-    silent: AtomicU32,
+    history: History,
     /// The number of requests that wait because they could not be sent immediately.
     unsent: AtomicUsize,
     /// Held while one of the waiting requests is sent, so that the waiting requests are sent in the order
@@ -148,10 +140,7 @@ impl Node {
             owner: None,
             stale: watch::Sender::new(()),
             health: Health::default(),
-            garbled: AtomicU32::new(0),
-            was_short_lived: AtomicBool::new(false),
-            waits_to_connect: AtomicBool::new(false),
-            silent: AtomicU32::new(0),
+            history: History::default(),
             unsent: AtomicUsize::new(0),
             turn: tokio::sync::Mutex::new(()),
             state: watch::Sender::new(LinkState::Idle),
@@ -392,7 +381,7 @@ impl Peer for Node {
                 Err(failure) if failure.is_transport() => self.broken(&link),
                 _ => {
                     link.answered(clock::now(), took.unwrap_or_default());
-                    self.silent.store(0, Ordering::Relaxed);
+                    self.history.silent.store(0, Ordering::Relaxed);
                 }
             }
         }

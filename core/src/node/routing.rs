@@ -4,6 +4,7 @@
 //! Each master is a [`Node`] of its own, with the position and the counters of the cluster.
 
 use super::Node;
+use super::history::History;
 use super::link::{self, LinkState};
 use super::map::Map;
 use crate::config::endpoint::{Cluster, Endpoint, Target};
@@ -18,7 +19,7 @@ use crate::wire::answer::Failure;
 use crate::wire::request::Request;
 use futures_util::future::FutureExt;
 use quorlock_protocol::Guard;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -72,10 +73,7 @@ impl Node {
             check_interval: self.check_interval,
             counters: Arc::clone(&self.counters),
             health: Health::default(),
-            garbled: AtomicU32::new(0),
-            was_short_lived: AtomicBool::new(false),
-            waits_to_connect: AtomicBool::new(false),
-            silent: AtomicU32::new(0),
+            history: History::default(),
             owner: Some(Arc::downgrade(self)),
             stale: watch::Sender::new(()),
             unsent: AtomicUsize::new(0),
