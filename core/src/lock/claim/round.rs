@@ -263,10 +263,8 @@ impl RunningRound {
                         // deletion, and could give keys back to a deleted lease.
                         let is_deleted = held.is_none()
                             && upgraded.as_ref().is_some_and(|(_, grant)| grant.fate.is_deleted());
-                        if is_deleted || is_set(is_giver_over.as_deref()) {
-                            cleanup.run(&driver, claim.gone_by(), claim.end_giver());
-                        }
-                        let _ = handle(claim, &driver, &cleanup, held.as_ref(), event);
+                        let is_over = is_deleted || is_set(is_giver_over.as_deref());
+                        let _ = handle(claim, &driver, &cleanup, (held.as_ref(), is_over), event);
                     }
                     Claimant::Lease((held, grant)) => match held.upgrade() {
                         Some(held) => held.handle(event),
@@ -368,10 +366,8 @@ impl RunningRound {
                 return None;
             }
             Claimant::Round(claim) => {
-                if is_set(self.is_giver_over.as_deref()) {
-                    self.cleanup.run(&self.driver, claim.gone_by(), claim.end_giver());
-                }
-                handle(claim, &self.driver, &self.cleanup, self.upgraded.as_ref(), event)
+                let giver = (self.upgraded.as_ref(), is_set(self.is_giver_over.as_deref()));
+                handle(claim, &self.driver, &self.cleanup, giver, event)
             }
         };
         if let Some((nodes, fence)) = commands.raise {
@@ -397,15 +393,16 @@ fn is_set(flag: Option<&AtomicBool>) -> bool {
 }
 
 /// Passes one event to the claim of a round. Carries out the claim's commands that delete keys or give keys back, and
-/// returns the other commands. `upgraded` is the lease that the round upgrades.
+/// returns the other commands. `upgraded` is the lease that the round upgrades. `is_over`: whether it is known already
+/// that nobody can use the giver's lease any more.
 fn handle(
     claim: &mut Claim,
     driver: &Driver,
     cleanup: &Cleanup,
-    upgraded: Option<&Arc<HeldLease>>,
+    (upgraded, is_over): (Option<&Arc<HeldLease>>, bool),
     event: Event,
 ) -> Commands {
-    if upgraded.is_some_and(|upgraded| upgraded.is_deleted()) {
+    if is_over || upgraded.is_some_and(|upgraded| upgraded.is_deleted()) {
         cleanup.run(driver, claim.gone_by(), claim.end_giver());
     }
     let commands = claim.handle(clock::now(), event);
