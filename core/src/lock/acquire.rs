@@ -252,8 +252,7 @@ impl Acquire {
         self.choose_permits();
         let queue_entry = self.queue_entry();
         if let Some(entry) = &queue_entry {
-            self.joined = entry.nodes;
-            self.may_be_queued = self.may_be_queued.with(entry.nodes);
+            self.has_joined(entry.nodes);
         }
         let options = RoundOptions {
             keys: &self.keys,

@@ -16,7 +16,7 @@ use crate::wire::answer::{Answered, refusals};
 use crate::wire::request::{Request, Subject};
 use crate::wire::token::Token;
 use quorlock_protocol::node::queue;
-use quorlock_protocol::{Loss, Moment, Next};
+use quorlock_protocol::{Loss, Moment, Next, NodeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -244,7 +244,6 @@ impl Acquire {
             self.queue_subject = Some(Arc::new(Subject::new(keys, token, Some(waiter))));
         }
         let Some(subject) = &self.queue_subject else { return };
-        self.may_be_queued = self.may_be_queued.with(nodes);
         for node in nodes.without(self.joined).iter() {
             let subject = Arc::clone(subject);
             let turns = self.driver.turns();
@@ -270,7 +269,13 @@ impl Acquire {
             };
             self.driver.detach(join);
         }
+        self.has_joined(nodes);
+    }
+
+    /// Records that the waiter joins the queues of these nodes, and of no others.
+    pub(super) fn has_joined(&mut self, nodes: NodeSet) {
         self.joined = nodes;
+        self.may_be_queued = self.may_be_queued.with(nodes);
     }
 
     /// Leaves the local queue and the nodes' queues. Called when the acquire ends without a lease.
