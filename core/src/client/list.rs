@@ -25,7 +25,7 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     driver.ready().await?;
     let key_prefix = &setup.options.key_prefix;
     let pattern: Arc<str> = format!("{key_prefix}{prefix}").into();
-    let pages = driver.nodes.iter().map(|node| keys_of(driver, node, &pattern, limit));
+    let pages = driver.nodes.iter().map(|node| names_of(driver, node, &pattern, limit));
     let answers: Vec<_> = join_all(pages).await;
     let answered = answers.iter().filter(|answer| answer.is_ok()).count();
     let nodes = driver.quorum.nodes();
@@ -47,19 +47,18 @@ pub(crate) async fn list(setup: &Setup, prefix: &str, limit: usize) -> Result<(V
     }
     let mut resources = BTreeSet::new();
     let mut is_cut = false;
-    for (keys, is_all) in answers.into_iter().flatten() {
+    for (names, is_all) in answers.into_iter().flatten() {
         is_cut |= !is_all;
-        let names = keys.iter().filter_map(|key| key.strip_prefix(&**key_prefix));
-        resources.extend(names.map(str::to_owned));
+        resources.extend(names);
     }
     is_cut |= resources.len() > limit;
     Ok((resources.into_iter().take(limit).collect(), is_cut))
 }
 
-/// Returns the lock keys of one node that begin with `prefix`, and whether these are all of them. Stops reading from a
-/// server after the server has returned more than `limit` keys. If a server of the node fails, returns the server's
+/// Returns the resources of the lock keys of one node that begin with `prefix`, and whether these are all of them. Stops
+/// reading from a server after the server has returned more than `limit` of them. If a server of the node fails, returns the server's
 /// answer as the error.
-async fn keys_of(
+async fn names_of(
     driver: &Driver,
     node: &Arc<Node>,
     prefix: &Arc<str>,
@@ -69,19 +68,19 @@ async fn keys_of(
     if servers.is_empty() {
         return Err(Err(Failure::unreachable("the masters of the cluster are not known")));
     }
-    let servers = servers.iter().map(|server| keys_at(driver, server, prefix, limit));
+    let servers = servers.iter().map(|server| names_at(driver, server, prefix, limit));
     let mut all = BTreeSet::new();
     let mut is_all = true;
     for answered in join_all(servers).await {
-        let (keys, is_end) = answered?;
-        all.extend(keys);
+        let (names, is_end) = answered?;
+        all.extend(names);
         is_all &= is_end;
     }
     Ok((all, is_all))
 }
 
-/// Returns the lock keys of one server, as [`keys_of`] does for all servers of a node.
-async fn keys_at(
+/// Returns the resources of the lock keys of one server, as [`names_of`] does for all servers of a node.
+async fn names_at(
     driver: &Driver,
     server: &Arc<Node>,
     prefix: &Arc<str>,
@@ -97,7 +96,7 @@ async fn keys_at(
         match server.call(request, clock::now(), patience).await {
             // SCAN may return a key more than once, so `found` is a set.
             Ok(Reply::Page { cursor: next, keys }) => {
-                found.extend(keys.into_iter().filter(|key| is_possible(driver, key)));
+                found.extend(keys.iter().filter_map(|key| name_of(driver, key)));
                 cursor = next;
             }
             other => return Err(other),
@@ -108,13 +107,12 @@ async fn keys_at(
     }
 }
 
-/// Whether this may be the lock key of a resource. A key of another program may not, although its value looks like a
-/// token, and the lock on a permit is not the lock on a resource.
-fn is_possible(driver: &Driver, key: &str) -> bool {
+/// Returns the resource that this lock key locks; `None` if there can be none. A key of another program may have a value
+/// that looks like a token, and the lock on a permit is not the lock on a resource.
+fn name_of(driver: &Driver, key: &str) -> Option<String> {
     let key_prefix = &driver.options.key_prefix;
-    key.strip_prefix(&**key_prefix).is_some_and(|name| {
-        let name = Resources::from(name);
-        let keys = name.check_keys(key_prefix, driver.has_cluster);
-        name.check().and(keys).is_ok()
-    })
+    let name = key.strip_prefix(&**key_prefix)?;
+    let resources = Resources::from(name);
+    let keys = resources.check_keys(key_prefix, driver.has_cluster);
+    resources.check().and(keys).is_ok().then(|| name.to_owned())
 }

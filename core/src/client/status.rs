@@ -309,47 +309,41 @@ async fn look(driver: &Driver, keys: &Arc<[Keys]>, resource: &str) -> Status {
 /// Deletes the tokens in `seen`: those of the readers, or else the value of the lock key. For a node without a token in
 /// `seen`, returns the report from `seen`.
 async fn delete(driver: &Driver, keys: &Arc<[Keys]>, seen: Status) -> Vec<NodeReport> {
-    let turns = driver.turns();
+    let began = clock::now();
+    let patience = driver.options.node_timeout(driver.options.ttl);
     let keys_of_readers: Arc<[Keys]> = keys.iter().map(|keys| keys.clone().shared()).collect();
-    let subjects = |node: &NodeStatus| -> Vec<_> {
-        let subject =
-            |keys, token: &Token| Arc::new(Subject::new(Arc::clone(keys), token.clone(), None));
-        // The marker is the same for all readers, so deleting it would end those that joined later.
+    let release = |keys: &Arc<[Keys]>, token: &Token| {
+        let subject = Arc::new(Subject::new(Arc::clone(keys), token.clone(), None));
+        Request::release(&subject, driver.turns())
+    };
+    // The marker is the same for all readers, so deleting it would end those that joined later.
+    let releases = |node: &NodeStatus| -> Vec<_> {
         match &*node.readers {
-            [] => node.value.iter().map(|token| subject(keys, token)).collect(),
+            [] => node.value.iter().map(|token| release(keys, token)).collect(),
             readers => {
-                readers.iter().map(|reader| subject(&keys_of_readers, &reader.value)).collect()
+                readers.iter().map(|reader| release(&keys_of_readers, &reader.value)).collect()
             }
         }
     };
-    let subjects: Vec<_> = seen.nodes.iter().map(subjects).collect();
-    let requests = subjects.iter().map(Vec::len).max().unwrap_or_default();
-    // A fan-out sends one request to each node.
-    let fan_outs = (0..requests).map(|number| {
-        let subjects = &subjects;
-        let release =
-            move |node: usize| Some(Request::release(subjects.get(node)?.get(number)?, turns));
-        ask(driver, release)
-    });
-    let fan_outs = join_all(fan_outs).await;
-    let report =
-        |NodeStatus { address, outcome, detail, .. }| NodeReport { address, outcome, detail };
-    let mut reports: Vec<NodeReport> = seen.nodes.into_iter().map(report).collect();
-    // Of several readers, some may have left before. A failure to release one of them must be reported.
-    let weight = |report: &NodeReport| match report.outcome {
-        NodeOutcome::Missing => 0,
-        NodeOutcome::Confirmed => 1,
-        _ => 2,
-    };
-    for (number, answers) in fan_outs.into_iter().enumerate() {
-        for ((report, (answer, _)), subjects) in reports.iter_mut().zip(answers).zip(&subjects) {
-            let is_sent = number < subjects.len();
-            if is_sent && (number == 0 || weight(&answer) > weight(report)) {
-                *report = answer;
-            }
+    let delete = |(node, seen): (&Arc<Node>, NodeStatus)| {
+        let node = Arc::clone(node);
+        let calls = releases(&seen).into_iter().map(|release| node.call(release, began, patience));
+        let calls = join_all(calls);
+        async move {
+            let answers = calls.await;
+            let reports =
+                answers.iter().map(|answered| answer::report(node.address(), Some(answered)));
+            let NodeStatus { address, outcome, detail, .. } = seen;
+            // Of several readers, some may have left before. A failure to release one of them must be reported.
+            let reported = reports.min_by_key(|report| match report.outcome {
+                NodeOutcome::Missing => 2,
+                NodeOutcome::Confirmed => 1,
+                _ => 0,
+            });
+            reported.unwrap_or(NodeReport { address, outcome, detail })
         }
-    }
-    reports
+    };
+    join_all(driver.nodes.iter().zip(seen.nodes).map(delete)).await
 }
 
 /// Deletes the fence counter of an unused resource on each node.
