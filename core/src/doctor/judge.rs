@@ -527,6 +527,10 @@ mod tests {
         assert_eq!(guard_left(Duration::ZERO, &Options::default()), Duration::ZERO);
     }
 
+    fn guarded() -> Options {
+        Options { restart_guard: Some(Duration::from_secs(30)), ..Options::default() }
+    }
+
     #[test]
     fn a_server_that_pauses_syncing_may_forget_locks() {
         let mut server = Examined::default();
@@ -538,9 +542,7 @@ mod tests {
         let finding = persistence(&server, &options);
         assert_eq!(finding.level, Level::Warning);
         assert!(finding.advice.contains("no-appendfsync-on-rewrite no"), "{finding:?}");
-        let restart_guard = Some(Duration::from_secs(30));
-        let options = Options { restart_guard, ..options };
-        assert_eq!(persistence(&server, &options).level, Level::Ok);
+        assert_eq!(persistence(&server, &guarded()).level, Level::Ok);
     }
 
     #[test]
@@ -549,13 +551,10 @@ mod tests {
         let mut unsure = Examined::default();
         unsure.diagnosis.appendonly = Some(true);
         for server in [unread, unsure] {
-            let options = Options::default();
-            let finding = persistence(&server, &options);
+            let finding = persistence(&server, &Options::default());
             assert_eq!(finding.level, Level::Warning);
             assert!(finding.advice.contains("set restart_guard"), "{finding:?}");
-            let restart_guard = Some(Duration::from_secs(30));
-            let options = Options { restart_guard, ..options };
-            assert_eq!(persistence(&server, &options).level, Level::Ok);
+            assert_eq!(persistence(&server, &guarded()).level, Level::Ok);
         }
     }
 

@@ -1,10 +1,10 @@
 //! Nodes that answer the handshake, and then close each connection or answer no script. The client keeps its lease on the
 //! other nodes, and opens few connections to such a node.
 
-use super::{polite, read_request, wait};
+use super::{listen, polite, read_request, wait};
 use quorlock::{Client, Lease};
 use std::io::{BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -19,16 +19,11 @@ enum Then {
 
 /// Starts a node. Returns its URL and the number of its connections so far.
 fn start(then: Then) -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
     let connections = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&connections);
-    thread::spawn(move || {
-        for connection in listener.incoming() {
-            count.fetch_add(1, Ordering::Relaxed);
-            // An error means that the client has disconnected.
-            thread::spawn(move || serve(&connection?, then));
-        }
+    let url = listen(move |connection| {
+        count.fetch_add(1, Ordering::Relaxed);
+        serve(connection, then)
     });
     (url, connections)
 }

@@ -1,10 +1,10 @@
 //! Nodes that send data without end. The client reads only a little of this data, and keeps its leases on the other
 //! nodes.
 
-use super::{TIMEOUT, polite, read_request, wait, watch_for_panics};
+use super::{TIMEOUT, listen, polite, read_request, wait, watch_for_panics};
 use quorlock::Client;
 use std::io::{BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -43,24 +43,11 @@ struct Seen {
 }
 
 fn start(flood: Flood) -> (String, Arc<Seen>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
     let seen = Arc::new(Seen::default());
-    let for_thread = Arc::clone(&seen);
-    thread::spawn(move || {
-        for connection in listener.incoming() {
-            let flood = flood.clone();
-            let seen = Arc::clone(&for_thread);
-            if seen.is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            seen.connections.fetch_add(1, Ordering::Relaxed);
-            thread::spawn(move || {
-                let connection = connection.unwrap();
-                // An error means that the client has closed the connection.
-                let _ = serve(&connection, &flood, &seen);
-            });
-        }
+    let for_node = Arc::clone(&seen);
+    let url = listen(move |connection| {
+        for_node.connections.fetch_add(1, Ordering::Relaxed);
+        serve(connection, &flood, &for_node)
     });
     (url, seen)
 }
@@ -173,19 +160,11 @@ fn a_flood_takes_little_memory_and_no_lease() {
 fn a_flood_of_messages_takes_little_memory() {
     watch_for_panics();
     let before = super::peak_memory();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&sent);
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
-    thread::spawn(move || {
-        for connection in listener.incoming() {
-            let counter = Arc::clone(&counter);
-            let over = Arc::clone(&over);
-            thread::spawn(move || flood_subscriber(&connection?, &counter, &over));
-        }
-    });
+    let url = listen(move |connection| flood_subscriber(connection, &counter, &over));
     let client = Client::builder()
         .nodes([url, "memory://messages-a".to_owned(), "memory://messages-b".to_owned()])
         .ttl(Duration::from_secs(10))

@@ -108,6 +108,21 @@ fn serve(connection: &TcpStream, garbage: &Garbage) -> std::io::Result<()> {
     std::io::copy(&mut requests, &mut std::io::sink()).map(drop)
 }
 
+/// Starts a node that handles each connection on a thread of its own with `serve`. Returns the node's URL.
+fn listen(serve: impl Fn(&TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let serve = Arc::new(serve);
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let serve = Arc::clone(&serve);
+            // An error means that the client has closed the connection.
+            thread::spawn(move || serve(&connection?));
+        }
+    });
+    url
+}
+
 /// Reads the words of the next request.
 fn read_request(reader: &mut impl BufRead) -> std::io::Result<Vec<String>> {
     let count = read_number(reader, '*')?;
