@@ -52,6 +52,9 @@ class Heartbeats(Iterator[Item], AsyncIterator[Item]):
     def __next__(self) -> Item:
         return next(self._items)
 
+    def __anext__(self) -> Awaitable[Item]:
+        return anext(self._async_items)
+
     def close(self) -> None:
         """Ends the iteration of `for`."""
         self._items.close()
@@ -59,9 +62,6 @@ class Heartbeats(Iterator[Item], AsyncIterator[Item]):
     async def aclose(self) -> None:
         """Ends the iteration of `async for`."""
         await self._async_items.aclose()
-
-    def __anext__(self) -> Awaitable[Item]:
-        return anext(self._async_items)
 
 
 class Lease(_quorlock.LeaseBlock):
